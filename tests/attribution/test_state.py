@@ -7,12 +7,12 @@ import sys
 
 import pytest
 import torch
-from support.networks import build
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import axiograd
 from axiograd.errors import DisconnectedError
+from support.networks import build
 
 METHODS = {
     "XGradient": lambda m, x: axiograd.XGradient(m, degree=1),
