@@ -38,8 +38,8 @@ class ImageFiles(Dataset[tuple[Tensor, int]]):
     """Image files with a class each; an item is (transform(image), class).
 
     What is random in a transform depends on `seed`, the epoch and the index alone, so any number of worker
-    processes gives the same images; `set_epoch` brings new ones. `on_damaged="skip"` decodes every file once to
-    find those to leave out, and lists them in `skipped`; otherwise reading one raises DamagedImageError.
+    processes gives the same images; `set_epoch` brings new ones. `on_damaged="skip"` decodes every file once
+    to find those to leave out, and lists them in `skipped`; otherwise reading one raises DamagedImageError.
     """
 
     def __init__(

@@ -37,7 +37,7 @@ def imagenet(
     seed: int = 0,
     on_damaged: str = "error",
 ) -> ImageFiles:
-    """ImageNet by wnid: short side 256, crop 224, normalised; or, with `augment=True`, random crop and mirror.
+    """ImageNet by wnid: short side 256, crop 224, normalised; or, with `augment=True`, random crop and flip.
 
     The index of a class is its place among the sorted wnids that are there, or in `classes`.
     """

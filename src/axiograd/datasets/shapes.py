@@ -52,10 +52,10 @@ def draw(targets: Tensor, size: int, generator: torch.Generator) -> Tensor:
     """Coverage [n, 1, size, size] of each shape, of random place, size and angle."""
     n = len(targets)
     axis = (torch.arange(size) + 0.5) / size * 2 - 1
-    radius = uniform(n, 0.28, 0.5, generator)
-    x = axis[None, None, :] - uniform(n, -0.4, 0.4, generator)
-    y = axis[None, :, None] - uniform(n, -0.4, 0.4, generator)
-    angle = uniform(n, 0, 2 * math.pi, generator)
+    radius = uniform(n, 0.45, 0.7, generator)
+    x = axis[None, None, :] - uniform(n, -0.25, 0.25, generator)
+    y = axis[None, :, None] - uniform(n, -0.25, 0.25, generator)
+    angle = uniform(n, -math.pi / 6, math.pi / 6, generator)
     u, v = x * angle.cos() + y * angle.sin(), y * angle.cos() - x * angle.sin()
     # Each is a distance to the border, negative inside; the factors make the four areas about the same.
     disc = (u.square() + v.square()).sqrt() - 0.85 * radius
@@ -72,13 +72,10 @@ def draw(targets: Tensor, size: int, generator: torch.Generator) -> Tensor:
 
 
 def paint(mask: Tensor, generator: torch.Generator) -> Tensor:
-    """Random colours for shape and background, at least a little apart, with blotches and noise on both."""
+    """Random colours, the shape's lighter than the background's, with blotches and noise on both."""
     n, _, size, _ = mask.shape
-    back = torch.rand(n, 3, 1, 1, generator=generator)
-    # A direction of fixed length away from the background, so that every shape can be told from it.
-    step = torch.randn(n, 3, 1, 1, generator=generator)
-    step = step / step.norm(dim=1, keepdim=True) * 0.45
-    front = torch.where((back + step < 0) | (back + step > 1), back - step, back + step)
+    back = 0.5 * torch.rand(n, 3, 1, 1, generator=generator)
+    front = back + 0.2 + 0.3 * torch.rand(n, 3, 1, 1, generator=generator)
     blotches = torch.randn(n, 3, 5, 5, generator=generator)
     rough = torch.nn.functional.interpolate(blotches, size=(size, size), mode="bilinear", align_corners=True)
     noise = torch.randn(n, 3, size, size, generator=generator)

@@ -108,8 +108,7 @@ def random_box(
 def resize_short_side(image: "Image", short: int) -> "Image":
     """The image with its shorter side at `short` pixels, bilinear with antialiasing."""
     width, height = image.size
-    scale = short / min(width, height)
-    size = (short, int(scale * height)) if width <= height else (int(scale * width), short)
+    size = (short, short * height // width) if width <= height else (short * width // height, short)
     resized: Image = image if size == image.size else image.resize(size, pillow().Resampling.BILINEAR)
     return resized
 
