@@ -240,6 +240,18 @@ def test_frozen_model_is_refused(model: Net, x: torch.Tensor) -> None:
         xgradient_loss(L1())(model, x, Y)
 
 
+def test_functions_and_bound_methods_are_models_too(model: Net, x: torch.Tensor) -> None:
+    def function(v):
+        return model(v)
+
+    assert xgradient_loss(L1())(function, x, Y).prior.requires_grad
+    model.requires_grad_(requires_grad=False)
+    with pytest.raises(DisconnectedError, match="no parameter that requires a gradient"):
+        xgradient_loss(L1())(model.forward, x, Y)
+    with pytest.raises(DisconnectedError, match="prior has no gradient"):
+        xgradient_loss(L1(), method=Detached)(function, x, Y)
+
+
 def test_switched_off_gradients_are_refused_in_training_only(model: Net, x: torch.Tensor) -> None:
     loss = xgradient_loss(L1())
     with torch.no_grad(), pytest.raises(DisconnectedError, match=r"call loss.eval\(\)"):
