@@ -41,6 +41,7 @@ def trained(take_step, model: nn.Module, arguments: dict, steps: int = 3) -> tup
     return model, terms
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")  # from TorchInductor
 @pytest.mark.parametrize("backend", ["eager", pytest.param("inductor", marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     ("prior", "arguments", "options"),

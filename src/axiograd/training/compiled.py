@@ -78,7 +78,7 @@ class CompiledStep:
             try:
                 return self._compiled(self._step, inputs, target, attribution_target, arguments)
             except Exception as error:  # noqa: BLE001  # whatever a compiler may raise: the step as written decides
-                failure = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
+                failure = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         terms = self.loss(self.model, inputs, target, attribution_target=attribution_target, **arguments)
         terms.total.backward()
         if failure is not None:
