@@ -183,7 +183,7 @@ ELEMENTWISE = [
     case("threshold zero", lambda x, i: F.threshold(x, 0.0, 0.0), 1),
     case("threshold", lambda x, i: F.threshold(x, 0.1, 0.0), None),
     case("nan_to_num", lambda x, i: torch.nan_to_num(x * 1.0, nan=1.0), None, conservative=True),
-    case("nan_to_num free", lambda x, i: torch.nan_to_num(x.log() * 0 + x, 0.0, INF, -INF), None, conservative=True),
+    case("nan_to_num free", lambda x, i: torch.nan_to_num(x, 0.0, INF, -INF), 1),
     case("lerp", lambda x, i: torch.lerp(x, x.flip(0), 0.3), 1),
     case("lerp constant end", lambda x, i: torch.lerp(x, B.expand_as(x), 0.3), None),
     case("lerp moving weight", lambda x, i: torch.lerp(x, x.flip(0), x), None),
@@ -203,10 +203,8 @@ SMOOTH = {
         name: getattr(F, name)
         for name in ["gelu", "silu", "elu", "selu", "celu", "mish", "hardswish", "softplus", "hardshrink"]
     },
-    **{
-        name: getattr(F, name) for name in ["softshrink", "tanhshrink", "logsigmoid", "softsign", "hardsigmoid", "glu"]
-    },
-    **{name: getattr(torch, name) for name in ["tanh", "sigmoid", "exp", "expm1", "sin", "cos", "erf", "atan", "sinh"]},
+    **{name: getattr(F, name) for name in ("softshrink", "logsigmoid", "softsign", "hardsigmoid", "glu")},
+    **{name: getattr(torch, name) for name in ("tanh", "sigmoid", "exp", "expm1", "sin", "erf", "atan")},
     "softmax": lambda x: x.softmax(-1),
     "log_softmax": lambda x: x.log_softmax(-1),
     "logsumexp": lambda x: x.logsumexp(-1),
