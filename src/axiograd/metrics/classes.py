@@ -58,6 +58,10 @@ class SampleMean(Metric):
         """The mean over all samples so far."""
         return self.total / self.count
 
+    def plot(self, val: Tensor | Sequence[Tensor] | None = None, ax: Any = None) -> Any:
+        """Plot a value, or several as a line; without one, the current mean."""
+        return self._plot(val, ax)
+
     def summary(self) -> Summary:
         """Mean and standard error over the samples of all processes."""
         with self.sync_context(should_sync=not self._is_synced, should_unsync=not self._is_synced):
