@@ -31,13 +31,7 @@ class Pass:
 
 def leaves(features: Sequence[Tensor], *, create_graph: bool) -> tuple[Tensor, ...]:
     """Tensors to differentiate by: the user's own where their graph is wanted, fresh ones otherwise."""
-
-    def leaf(x: Tensor) -> Tensor:
-        if x.is_inference():
-            x = x.clone()
-        return x if create_graph and x.requires_grad else x.detach().requires_grad_()
-
-    return tuple(leaf(x) for x in features)
+    return tuple(x if create_graph and x.requires_grad else x.detach().requires_grad_() for x in features)
 
 
 def run(model: Model, arguments: Arguments, features: Sequence[Tensor]) -> Any:
