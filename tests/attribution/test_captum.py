@@ -329,6 +329,29 @@ def test_the_models_own_warnings_are_heard_and_inference_mode_is_left():
     assert torch.equal(found, torch.ones(2, 2))
 
 
+def test_hooks_work_in_compiled_models():
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 2)), torch.randn(2, 3)
+    expected = CaptumMethod(model, ca.DeepLift).attribute(x, 0)
+    compiled = torch.compile(model, backend="eager")
+    torch.testing.assert_close(CaptumMethod(compiled, ca.DeepLift).attribute(x, 0), expected)
+    assert not torch.allclose(CaptumMethod(compiled, ca.InputXGradient).attribute(x, 0), expected)
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_targets_weights_and_baselines_that_were_made_in_inference_mode(create_graph, images):
+    model, x, y = images
+    with torch.inference_mode():
+        made = y.clone(), axiograd.LinearTarget(nn.functional.one_hot(y, 3).double()), torch.full_like(x, 0.1)
+        for method in (axiograd.IntegratedGradients(model, 4), CaptumMethod(model, ca.DeepLift)):
+            graph = create_graph and method.differentiable
+            by_index = method.attribute(x, made[0], baselines=made[2], create_graph=graph)
+            by_weights = method.attribute(x, made[1], baselines=made[2], create_graph=graph)
+            torch.testing.assert_close(by_index, by_weights, **EXACT)
+            torch.testing.assert_close(by_index, method.attribute(x.clone(), y, baselines=0.1), **EXACT)
+            assert by_index.requires_grad == graph
+
+
 def test_refusals(images, monkeypatch):
     model, x, y = images
     method = CaptumMethod(model, ca.DeepLift)
