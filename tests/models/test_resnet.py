@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from axiograd.datasets import TINY_IMAGENET, tiny_imagenet
-from axiograd.datasets.tiny_imagenet import TINY_20_STEP
+from axiograd.datasets._tiny_imagenet import TINY_20_STEP
 from axiograd.errors import DataMissingError
 from axiograd.models import get_model
 
