@@ -5,10 +5,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from axiograd.datasets._image_folder import ImageFiles, Transform, image_files
 from axiograd.datasets._source import Source
-from axiograd.datasets.image_folder import ImageFiles, Transform, image_files
-from axiograd.datasets.tensors import Root, check_choice
-from axiograd.datasets.transforms import PIXELS
+from axiograd.datasets._tensors import Root, check_choice
+from axiograd.datasets._transforms import PIXELS
 from axiograd.errors import StorageError
 
 TINY_20 = Source(

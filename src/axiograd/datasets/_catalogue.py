@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from axiograd.datasets._cifar10 import BINARY, FOLDERS
+from axiograd.datasets._imagenet import IMAGENET_FOLDERS, SAMPLE
+from axiograd.datasets._mnist import FASHION_MNIST, MNIST
+from axiograd.datasets._nhanes import AUTHORS, RECONSTRUCTED
 from axiograd.datasets._source import Source
-from axiograd.datasets.cifar10 import BINARY, FOLDERS
-from axiograd.datasets.imagenet import IMAGENET_FOLDERS, SAMPLE
-from axiograd.datasets.mnist import FASHION_MNIST, MNIST
-from axiograd.datasets.nhanes import AUTHORS, RECONSTRUCTED
-from axiograd.datasets.tensors import Root
-from axiograd.datasets.tiny_imagenet import TINY_20, TINY_200
+from axiograd.datasets._tensors import Root
+from axiograd.datasets._tiny_imagenet import TINY_20, TINY_200
 
 SOURCES: dict[str, Source] = {
     "nhanes (authors)": AUTHORS,

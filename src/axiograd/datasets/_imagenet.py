@@ -3,10 +3,10 @@
 import csv
 from collections.abc import Sequence
 
+from axiograd.datasets._image_folder import ImageFiles, Transform, image_folder
 from axiograd.datasets._source import Source
-from axiograd.datasets.image_folder import ImageFiles, Transform, image_folder
-from axiograd.datasets.tensors import Root, check_choice
-from axiograd.datasets.transforms import IMAGENET, Augment
+from axiograd.datasets._tensors import Root, check_choice
+from axiograd.datasets._transforms import IMAGENET, Augment
 from axiograd.errors import StorageError
 
 IMAGENET_FOLDERS = Source(
