@@ -1,0 +1,5 @@
+"""The loss with a prior, and the loop that trains with it."""
+
+from axiograd.training.fit import FitResult as FitResult, fit as fit
+from axiograd.training.objective import Objective as Objective
+from axiograd.training.recipe import Recipe as Recipe
