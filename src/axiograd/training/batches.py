@@ -146,7 +146,7 @@ def loader(
         drawn,
         batch_sampler=order,
         num_workers=num_workers,
-        collate_fn=_as_is,  # type: ignore[arg-type] - __getitems__ has collated them already
+        collate_fn=_as_is,
         pin_memory=pinned,
         persistent_workers=num_workers > 0,
         generator=torch.Generator(),
@@ -168,8 +168,8 @@ def ensure_dataset(data: Any, what: str) -> Any:
     return data
 
 
-def _as_is(batch: Batch) -> Batch:
-    return batch
+def _as_is(batch: Any) -> Any:
+    return batch  # __getitems__ has collated it
 
 
 def _describe(value: Any) -> str:

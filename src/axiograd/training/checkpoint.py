@@ -2,6 +2,7 @@
 
     out/step-00000120/model.safetensors       weights and buffers
                       optimizer.safetensors   what the optimizer remembers, by parameter name
+                      objective.safetensors   where the prior's schedule and generator are
                       state.json              position, seed, recipe, history; and the sha256 of everything
 
 A folder gets its name by one rename after all of its bytes are on disk, so a half-written one never has it.

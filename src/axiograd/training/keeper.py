@@ -7,6 +7,7 @@ from typing import Any
 from axiograd.errors import StorageError
 from axiograd.training import checkpoint
 from axiograd.training.checkpoint import Checkpoint, Tensors
+from axiograd.training.objective import Objective
 from axiograd.training.state import (
     is_sharded,
     load_model,
@@ -17,19 +18,19 @@ from axiograd.training.state import (
 
 
 class Keeper:
-    """Saves and restores model, optimizer and the run's state; without a folder, the best weights alone.
+    """Saves and restores model, optimizer, objective and the run's state; without a folder, the best weights alone.
 
     `identity` is what must be the same for a checkpoint to belong to this run. With several processes rank 0
     writes, and all of them read: the folder must be one that every machine sees.
     """
 
     def __init__(
-        self, fabric: Any, wrapped: Any, optimizer: Any, out: Path | None, identity: Mapping[str, Any]
+        self, fabric: Any, wrapped: Any, optimizer: Any, objective: Objective, out: Path | None, identity: Mapping[str, Any]
     ) -> None:
         whole = wrapped._forward_module  # noqa: SLF001 - the shards are known to this one
         self.module = whole if is_sharded(whole) else wrapped.module
         self.optimizer = getattr(optimizer, "optimizer", optimizer)
-        self.fabric, self.out, self.identity = fabric, out, dict(identity)
+        self.fabric, self.objective, self.out, self.identity = fabric, objective, out, dict(identity)
         self._best: Tensors | None = None
 
     def resume(self, *, wanted: bool) -> dict[str, Any] | None:
@@ -48,6 +49,7 @@ class Keeper:
         self._check_identity(found)
         load_model(self.module, found.tensors["model"])
         load_optimizer(self.module, self.optimizer, found.tensors["optimizer"])
+        self.objective.load(found.tensors["objective"])
         return found.state
 
     def save(self, step: int, state: Mapping[str, Any], best_step: int | None) -> Path | None:

@@ -40,22 +40,15 @@ class MixedTarget:
         return self.share * first + (1.0 - self.share) * second
 
 
-class MixedTask:
-    """A task loss that understands mixed targets: share·L(first) + (1 − share)·L(second).
+    @property
+    def device(self) -> torch.device:
+        """Where the targets are."""
+        return self.first.device
 
-    >>> task = MixedTask(torch.nn.functional.mse_loss)
-    >>> task(torch.zeros(1), MixedTarget(torch.ones(1), 3 * torch.ones(1), 0.5))
-    tensor(5.)
-    """
-
-    def __init__(self, task_loss: Callable[[Any, Any], Tensor]) -> None:
-        self.task_loss = task_loss
-
-    def __call__(self, outputs: Any, target: Any) -> Tensor:
-        if not isinstance(target, MixedTarget):
-            return self.task_loss(outputs, target)
-        first, second = self.task_loss(outputs, target.first), self.task_loss(outputs, target.second)
-        return target.share * first + (1.0 - target.share) * second
+    def loss(self, task_loss: Callable[[Any, Any], Tensor], outputs: Any) -> Tensor:
+        """share·L(F, first) + (1 − share)·L(F, second)."""
+        first, second = task_loss(outputs, self.first), task_loss(outputs, self.second)
+        return self.share * first + (1.0 - self.share) * second
 
 
 def mixup(batch: Batch, alpha: float, seed: int) -> Batch:

@@ -1,17 +1,16 @@
 """What a training step minimises: a task loss alone, or a loss with an attribution prior."""
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from axiograd.errors import ConfigurationError, NotFiniteError
-from axiograd.training.batches import Batch
-from axiograd.training.mixup import MixedTarget, MixedTask
+from axiograd.errors import ConfigurationError
+from axiograd.training.loss import AttributionLoss, LossTerms
+from axiograd.training.mixup import MixedTarget
 
 
 class Objective(ABC):
@@ -25,7 +24,17 @@ class Objective(ABC):
 
     @abstractmethod
     def __call__(self, model: Callable[..., Any], inputs: Any, target: Any, **arguments: Any) -> Any:
-        """The terms of one batch."""
+        """The terms of one batch; with mixup the target is a `MixedTarget`."""
+
+    def to(self, device: torch.device) -> None:
+        """Go to the device that the model is on."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What a checkpoint must hold so that the objective goes on as if it had not stopped."""
+        return {}
+
+    def load(self, tensors: dict[str, Tensor]) -> None:
+        """Take up what `tensors` gave."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +54,7 @@ class TaskLoss(Objective):
     """
 
     def __init__(self, task_loss: Callable[[Any, Any], Tensor]) -> None:
-        self.task_loss = MixedTask(task_loss)
+        self.task_loss = task_loss
 
     def __call__(self, model: Callable[..., Any], inputs: Any, target: Any, **arguments: Any) -> TaskTerms:
         if arguments:
@@ -54,18 +63,56 @@ class TaskLoss(Objective):
                 "use an AttributionLoss, or leave them out of the data"
             )
         outputs = call_model(model, inputs)
-        return TaskTerms(self.task_loss(outputs, target), outputs)
+        return TaskTerms(task_value(self.task_loss, outputs, target), outputs)
+
+
+class WithPrior(Objective):
+    """An `AttributionLoss` as an objective.
+
+    A mixed sample has the task loss share·L(first) + (1 − share)·L(second), and where the true class is what is
+    attributed, the same mixture of both classes is.
+    """
+
+    def __init__(self, loss: AttributionLoss) -> None:
+        self.loss, self.task_loss = loss, loss.task_loss
+
+    def __call__(self, model: Callable[..., Any], inputs: Any, target: Any, **arguments: Any) -> LossTerms:
+        if not isinstance(target, MixedTarget):
+            terms: LossTerms = self.loss(model, inputs, target, **arguments)
+            return terms
+        if self.loss.outputs == "target":
+            arguments["attribution_target"] = self.loss.choose_target(self.loss.bind(model), inputs, target, None)
+        terms = self.loss(model, inputs, target.first, **arguments)
+        task = target.loss(self.task_loss, terms.outputs)
+        return replace(terms, task=task, total=terms.total - terms.task + task)
+
+    def to(self, device: torch.device) -> None:
+        """Move the prior's buffers."""
+        self.loss.to(device)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The step that the schedule counts by, the generator, the prior's buffers."""
+        return {name: value.detach().cpu().clone() for name, value in self.loss.state_dict().items()}
+
+    def load(self, tensors: dict[str, Tensor]) -> None:
+        """Go on from there."""
+        self.loss.load_state_dict(tensors)
 
 
 def ensure_objective(loss: Any) -> Objective:
-    """An objective as it is; a task loss L(outputs, target) as a `TaskLoss`."""
+    """An objective as it is, an `AttributionLoss` or a task loss L(outputs, target) as one."""
     if isinstance(loss, Objective):
         return loss
+    if isinstance(loss, AttributionLoss):
+        return WithPrior(loss)
     if not callable(loss):
-        raise ConfigurationError(
-            f"loss is {type(loss).__name__}; it must be an AttributionLoss or L(outputs, target)"
-        )
+        raise ConfigurationError(f"loss is {type(loss).__name__}; it must be an AttributionLoss or L(outputs, target)")
     return TaskLoss(loss)
+
+
+def task_value(task_loss: Callable[[Any, Any], Tensor], outputs: Any, target: Any) -> Tensor:
+    """L(outputs, target), for a mixed target the mixture of both losses."""
+    return target.loss(task_loss, outputs) if isinstance(target, MixedTarget) else task_loss(outputs, target)
 
 
 def call_model(model: Callable[..., Any], inputs: Any) -> Any:
@@ -83,50 +130,3 @@ def scalar_terms(terms: Any) -> dict[str, Tensor]:
     """
     found = vars(terms).items()
     return {name: value.detach() for name, value in found if isinstance(value, Tensor) and value.ndim == 0}
-
-
-def not_finite(
-    values: Mapping[str, float], batch: Batch, terms: Any, task_loss: Callable[[Any, Any], Tensor], where: str
-) -> NotFiniteError:
-    """The error that names the term, the step and the samples that a NaN or Inf comes from."""
-    bad = {name: value for name, value in values.items() if not math.isfinite(value)}
-    named = ", ".join(f"{name} = {value}" for name, value in bad.items()) or "a loss on another rank"
-    culprits = [index for row, index in enumerate(batch.indices) if _row_is_bad(row, batch, terms, task_loss)]
-    if culprits:
-        samples = f"from sample {_few(culprits)} of the data set"
-    else:
-        samples = f"no single sample alone; the batch is {_few(list(batch.indices))}"
-    return NotFiniteError(
-        f"{where}: {named} ({samples}). The weights were not updated and the last good checkpoint "
-        "stays; look at these samples, or use a smaller learning rate, gradient clipping, or a higher precision"
-    )
-
-
-def _row_is_bad(row: int, batch: Batch, terms: Any, task_loss: Callable[[Any, Any], Tensor]) -> bool:
-    outputs = getattr(terms, "outputs", None)
-    seen = (batch.inputs, batch.target, batch.arguments, outputs, getattr(terms, "attributions", None))
-    if any(not bool(tensor[row].isfinite().all()) for part in seen for tensor in _tensors(part, len(batch))):
-        return True
-    target = batch.target
-    if not (isinstance(outputs, Tensor) and isinstance(target, Tensor) and len(outputs) == len(target)):
-        return False
-    with torch.no_grad():
-        return not bool(task_loss(outputs[row : row + 1], target[row : row + 1]).isfinite().all())
-
-
-def _tensors(value: Any, n: int) -> list[Tensor]:
-    """The floating-point tensors with one row per sample, wherever they are."""
-    if isinstance(value, Tensor):
-        return [value] if value.is_floating_point() and value.ndim > 0 and len(value) == n else []
-    if isinstance(value, MixedTarget):
-        return _tensors(value.first, n)
-    if isinstance(value, Mapping):
-        return [tensor for part in value.values() for tensor in _tensors(part, n)]
-    if isinstance(value, list | tuple):
-        return [tensor for part in value for tensor in _tensors(part, n)]
-    return []
-
-
-def _few(indices: list[int], limit: int = 10) -> str:
-    shown = ", ".join(map(str, sorted(indices)[:limit]))
-    return shown if len(indices) <= limit else f"{shown} and {len(indices) - limit} more"

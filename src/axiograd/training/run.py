@@ -12,10 +12,11 @@ from torch import nn
 
 from axiograd.errors import NotFiniteError
 from axiograd.training.batches import Batch, Order, loader
+from axiograd.training.finite import not_finite
 from axiograd.training.keeper import Keeper
 from axiograd.training.mixup import mixup
 from axiograd.training.monitor import Bar, Means, MetricsLog
-from axiograd.training.objective import Objective, not_finite, scalar_terms
+from axiograd.training.objective import Objective, scalar_terms
 from axiograd.training.recipe import Recipe
 from axiograd.training.seeds import derive, seed_everything
 from axiograd.training.stop import StopSignal
@@ -62,7 +63,8 @@ class Run:
         )
         identity = {"seed": settings.seed, "samples": len(data)}
         identity |= {f"recipe.{name}": value for name, value in asdict(self.recipe).items()}
-        self.keeper = Keeper(fabric, self.wrapped, self.optimizer, settings.out, identity)
+        self.keeper = Keeper(fabric, self.wrapped, self.optimizer, objective, settings.out, identity)
+        objective.to(fabric.device)
         self.step = 0
         self.means = Means()
         self.history: list[dict[str, float]] = []
