@@ -158,13 +158,9 @@ def ensure_dataset(data: Any, what: str) -> Any:
     if isinstance(data, tuple) and data and all(isinstance(part, Tensor) for part in data):
         return TensorDataset(*data)
     if isinstance(data, DataLoader):
-        raise ConfigurationError(
-            f"{what} is a DataLoader; pass its .dataset: the loop draws a resumable order itself"
-        )
+        raise ConfigurationError(f"{what} is a DataLoader; pass its .dataset: the loop draws a resumable order itself")
     if isinstance(data, IterableDataset) or not (hasattr(data, "__getitem__") and hasattr(data, "__len__")):
-        raise ConfigurationError(
-            f"{what} is {_describe(data)}; it needs __len__ and __getitem__, to be resumable"
-        )
+        raise ConfigurationError(f"{what} is {_describe(data)}; it needs __len__ and __getitem__, to be resumable")
     return data
 
 

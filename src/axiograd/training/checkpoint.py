@@ -54,9 +54,7 @@ def write(out: Path, step: int, tensors: Mapping[str, Tensors], state: Mapping[s
     out.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(building, ignore_errors=True)
     building.mkdir()
-    sums = {
-        name: write_tensors(building / f"{name}.safetensors", members) for name, members in tensors.items()
-    }
+    sums = {name: write_tensors(building / f"{name}.safetensors", members) for name, members in tensors.items()}
     body = {"format": FORMAT, "step": step, **state, "files": sums}
     sealed = {"sha256": _seal(body), "body": body}
     _write_bytes(building / "state.json", json.dumps(sealed, indent=1).encode())
@@ -97,17 +95,13 @@ def latest(out: Path) -> Checkpoint | None:
         except StorageError as error:
             aside = _free_name(out, f"damaged-{path.name}")
             path.rename(aside)
-            warnings.warn(
-                f"{error}; set aside as {aside.name}, going back to the one before it", stacklevel=2
-            )
+            warnings.warn(f"{error}; set aside as {aside.name}, going back to the one before it", stacklevel=2)
     return None
 
 
 def steps(out: Path) -> list[Path]:
     """The checkpoint folders, oldest first."""
-    return sorted(
-        path for path in out.glob("step-*") if re.fullmatch(r"step-\d{8,}", path.name) and path.is_dir()
-    )
+    return sorted(path for path in out.glob("step-*") if re.fullmatch(r"step-\d{8,}", path.name) and path.is_dir())
 
 
 def prune(out: Path, *, keep: int = 2, also: Iterable[int | None] = ()) -> None:
@@ -124,9 +118,7 @@ def prune(out: Path, *, keep: int = 2, also: Iterable[int | None] = ()) -> None:
 def write_tensors(path: Path, tensors: Tensors) -> str:
     """Write a safetensors file through a temporary one; return its sha256."""
     safetensors = _safetensors()
-    data: bytes = safetensors.save(
-        {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    )
+    data: bytes = safetensors.save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
     building = path.with_name(f"tmp-{path.name}")
     _write_bytes(building, data)
     building.replace(path)
@@ -173,7 +165,7 @@ def _free_name(out: Path, name: str) -> Path:
 
 def _safetensors() -> Any:
     try:
-        import safetensors.torch  # noqa: PLC0415 - an extra
+        import safetensors.torch
     except ImportError as error:
         raise MissingExtraError("safetensors", "train", "a checkpoint") from error
     return safetensors.torch

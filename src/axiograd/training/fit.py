@@ -108,7 +108,7 @@ def launch(
 ) -> Any:
     """A launched `lightning.fabric.Fabric`; devices and num_nodes are by default what torchrun started."""
     try:
-        from lightning.fabric import Fabric  # noqa: PLC0415 - an extra
+        from lightning.fabric import Fabric
     except ImportError as error:
         raise MissingExtraError("lightning", "train", "axiograd.training.fit") from error
     here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))

@@ -25,7 +25,13 @@ class Keeper:
     """
 
     def __init__(
-        self, fabric: Any, wrapped: Any, optimizer: Any, objective: Objective, out: Path | None, identity: Mapping[str, Any]
+        self,
+        fabric: Any,
+        wrapped: Any,
+        optimizer: Any,
+        objective: Objective,
+        out: Path | None,
+        identity: Mapping[str, Any],
     ) -> None:
         whole = wrapped._forward_module  # noqa: SLF001 - the shards are known to this one
         self.module = whole if is_sharded(whole) else wrapped.module
@@ -38,9 +44,7 @@ class Keeper:
         if self.out is None:
             return None
         if not wanted and checkpoint.steps(self.out):
-            raise StorageError(
-                f"{self.out} already holds a run; pass resume=True to go on with it, or another folder"
-            )
+            raise StorageError(f"{self.out} already holds a run; pass resume=True to go on with it, or another folder")
         found: Checkpoint | None = checkpoint.latest(self.out) if self.fabric.is_global_zero else None
         folder = self.fabric.broadcast(None if found is None else found.folder)
         if folder is None:
@@ -59,6 +63,7 @@ class Keeper:
         tensors = {
             "model": model_tensors(self.module),
             "optimizer": optimizer_tensors(self.module, self.optimizer),
+            "objective": self.objective.tensors(),
         }
         if self.fabric.is_global_zero:
             checkpoint.write(self.out, step, tensors, {"identity": self.identity, **state})

@@ -39,7 +39,6 @@ class MixedTarget:
         second = outputs.gather(1, self.second[:, None])[:, 0]
         return self.share * first + (1.0 - self.share) * second
 
-
     @property
     def device(self) -> torch.device:
         """Where the targets are."""

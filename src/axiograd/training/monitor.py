@@ -52,9 +52,7 @@ class MetricsLog:
         with self.path.open(newline="") as file:
             reader = csv.DictReader(file)
             self.columns = list(reader.fieldnames or [])
-            rows = [
-                row for row in reader if None not in row.values() and int(row["step"] or step + 1) <= step
-            ]
+            rows = [row for row in reader if None not in row.values() and int(row["step"] or step + 1) <= step]
         if not rows:
             self.columns = []
             self.path.unlink()
@@ -80,7 +78,7 @@ class Bar:
     def __enter__(self) -> Self:
         if self.shown:
             try:
-                from rich import console, progress  # noqa: PLC0415 - an extra
+                from rich import console, progress
             except ImportError as error:
                 raise MissingExtraError("rich", "train", "a progress bar") from error
             self._progress = progress.Progress(
@@ -95,9 +93,7 @@ class Bar:
             self._task = self._progress.add_task("", total=self._total, terms="")
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self._progress is not None:
             self._progress.stop()
 
@@ -142,7 +138,7 @@ class Means:
 
 def _summary_writer(folder: Path, resumed_step: int) -> Any:
     try:
-        from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - an extra
+        from torch.utils.tensorboard import SummaryWriter
     except ImportError as error:
         raise MissingExtraError("tensorboard", "train", "a log for TensorBoard") from error
     return SummaryWriter(str(folder), purge_step=resumed_step + 1 if resumed_step else None)

@@ -26,14 +26,14 @@ class Objective(ABC):
     def __call__(self, model: Callable[..., Any], inputs: Any, target: Any, **arguments: Any) -> Any:
         """The terms of one batch; with mixup the target is a `MixedTarget`."""
 
-    def to(self, device: torch.device) -> None:
+    def to(self, device: torch.device) -> None:  # noqa: B027 - most have nothing to move
         """Go to the device that the model is on."""
 
     def tensors(self) -> dict[str, Tensor]:
         """What a checkpoint must hold so that the objective goes on as if it had not stopped."""
         return {}
 
-    def load(self, tensors: dict[str, Tensor]) -> None:
+    def load(self, tensors: dict[str, Tensor]) -> None:  # noqa: B027 - most have nothing to load
         """Take up what `tensors` gave."""
 
 

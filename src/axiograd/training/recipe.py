@@ -49,9 +49,7 @@ class Recipe:
         for name in ("epochs", "batch_size", "step_epochs"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ConfigurationError(
-                    f"recipe: {name} is {value!r}; it must be a whole number of 1 or more"
-                )
+                raise ConfigurationError(f"recipe: {name} is {value!r}; it must be a whole number of 1 or more")
         for name in ("lr", "step_factor", "scalar_lr_factor", "clip"):
             value = getattr(self, name)
             if value is not None and not (_is_number(value) and value > 0):
@@ -103,9 +101,7 @@ class Recipe:
                 word = name.rpartition(".")[2]
                 (scalar if "bias" in word or "scale" in word else plain).append(parameter)
         if not plain and not scalar:
-            raise ConfigurationError(
-                "no parameter of the model requires a gradient; there is nothing to train"
-            )
+            raise ConfigurationError("no parameter of the model requires a gradient; there is nothing to train")
         groups = [
             {"params": members, "lr": lr, "base_lr": lr}
             for members, lr in ((plain, self.lr), (scalar, self.lr * self.scalar_lr_factor))

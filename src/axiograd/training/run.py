@@ -42,9 +42,7 @@ class Settings:
 class Run:
     """One training run: what it needs, where it is, and how it goes on."""
 
-    def __init__(
-        self, fabric: Any, model: nn.Module, data: Any, objective: Objective, settings: Settings
-    ) -> None:
+    def __init__(self, fabric: Any, model: nn.Module, data: Any, objective: Objective, settings: Settings) -> None:
         self.fabric, self.objective, self.settings, self.recipe = fabric, objective, settings, settings.recipe
         self.wrapped = fabric.setup_module(model)
         # Fabric's own wrapper refuses torch.autograd.grad in mixed precision, which attribution needs; what it
@@ -114,16 +112,15 @@ class Run:
             samples = len(batch) * self.fabric.world_size
             self.means.add(values, samples)
             recent.add(values, samples)
-            bar.update(
-                self.step, f"epoch {self.epoch + 1}/{self.recipe.epochs}", recent.values(), recent.speed()
-            )
+            bar.update(self.step, f"epoch {self.epoch + 1}/{self.recipe.epochs}", recent.values(), recent.speed())
             if self.step % self.settings.log_steps == 0:
                 self._report("steps", recent)
                 recent = Means()
             if stopping:
                 self._save()
                 self._leave()
-            if self.settings.checkpoint_steps and self.step % self.settings.checkpoint_steps == 0:
+            every, epoch_ends = self.settings.checkpoint_steps, self.step % len(self.order) == 0
+            if every and self.step % every == 0 and not epoch_ends:
                 self._save()
 
     def _step(self, batch: Batch, stop: StopSignal) -> tuple[dict[str, float], bool]:
@@ -194,9 +191,7 @@ class Run:
         finite = all(math.isfinite(value) for value in mine.values())
         if self.fabric.world_size == 1:
             return dict(mine), finite, stop
-        packed = torch.tensor(
-            [*mine.values(), not finite, stop], dtype=torch.float64, device=self.fabric.device
-        )
+        packed = torch.tensor([*mine.values(), not finite, stop], dtype=torch.float64, device=self.fabric.device)
         *values, bad, stopping = self.fabric.all_reduce(packed, reduce_op="mean").tolist()
         return dict(zip(mine, values, strict=True)), bad == 0, stopping > 0
 
@@ -208,10 +203,6 @@ class Run:
     def _leave(self) -> None:
         if self.fabric.is_global_zero:
             out = self.settings.out
-            kept = (
-                f"saved in {out}; run again to go on from there"
-                if out
-                else "nothing saved, as there is no folder"
-            )
+            kept = f"saved in {out}; run again to go on from there" if out else "nothing saved, as there is no folder"
             print(f"SIGTERM: stopped after step {self.step}, {kept}", file=sys.stderr)  # noqa: T201 - the last word
         raise SystemExit(StopSignal.EXIT_CODE)

@@ -13,21 +13,19 @@ from axiograd.training.checkpoint import Tensors
 def model_tensors(module: nn.Module) -> Tensors:
     """Weights and buffers on the CPU, whole even where the strategy shards them (all ranks must call)."""
     if is_sharded(module):
-        from torch.distributed.checkpoint import state_dict as sharded  # noqa: PLC0415 - for shards alone
+        from torch.distributed.checkpoint import state_dict as sharded
 
         options = sharded.StateDictOptions(full_state_dict=True, cpu_offload=True)
         return dict(_tensors_only(sharded.get_model_state_dict(module, options=options)))
     # a copy: tied weights share memory, which safetensors refuses
-    return {
-        name: tensor.detach().cpu().clone() for name, tensor in _tensors_only(module.state_dict()).items()
-    }
+    return {name: tensor.detach().cpu().clone() for name, tensor in _tensors_only(module.state_dict()).items()}
 
 
 def load_model(module: nn.Module, tensors: Tensors) -> None:
     """Put weights and buffers into the module; the names must match exactly."""
     try:
         if is_sharded(module):
-            from torch.distributed.checkpoint import state_dict as sharded  # noqa: PLC0415 - for shards alone
+            from torch.distributed.checkpoint import state_dict as sharded
 
             options = sharded.StateDictOptions(full_state_dict=True)
             sharded.set_model_state_dict(module, dict(tensors), options=options)
@@ -40,7 +38,7 @@ def load_model(module: nn.Module, tensors: Tensors) -> None:
 def optimizer_tensors(module: nn.Module, optimizer: torch.optim.Optimizer) -> Tensors:
     """`{"parameter|what": tensor}` of everything that the optimizer remembers."""
     if is_sharded(module):
-        from torch.distributed.checkpoint import state_dict as sharded  # noqa: PLC0415 - for shards alone
+        from torch.distributed.checkpoint import state_dict as sharded
 
         options = sharded.StateDictOptions(full_state_dict=True, cpu_offload=True)
         whole: dict[str, Any] = sharded.get_optimizer_state_dict(module, optimizer, options=options)
@@ -64,7 +62,7 @@ def load_optimizer(module: nn.Module, optimizer: torch.optim.Optimizer, tensors:
         remembered.setdefault(name, {})[what] = tensor
     names = {parameter: name for name, parameter in module.named_parameters()}
     if is_sharded(module):
-        from torch.distributed.checkpoint import state_dict as sharded  # noqa: PLC0415 - for shards alone
+        from torch.distributed.checkpoint import state_dict as sharded
 
         options = sharded.StateDictOptions(full_state_dict=True)
         current: dict[str, Any] = sharded.get_optimizer_state_dict(module, optimizer, options=options)
@@ -73,9 +71,7 @@ def load_optimizer(module: nn.Module, optimizer: torch.optim.Optimizer, tensors:
         return
     unknown = remembered.keys() - set(names.values())
     if unknown:
-        raise StorageError(
-            f"the checkpoint's optimizer knows parameters the model has not: {sorted(unknown)}"
-        )
+        raise StorageError(f"the checkpoint's optimizer knows parameters the model has not: {sorted(unknown)}")
     # through load_state_dict, which puts each tensor on the device and in the dtype that the optimizer wants
     flat = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     whole = optimizer.state_dict()
@@ -89,7 +85,7 @@ def is_sharded(module: nn.Module) -> bool:
         return True
     if not torch.distributed.is_available():
         return False
-    from torch.distributed.fsdp import FullyShardedDataParallel  # noqa: PLC0415 - slow to import
+    from torch.distributed.fsdp import FullyShardedDataParallel
 
     return any(isinstance(part, FullyShardedDataParallel) for part in module.modules())
 

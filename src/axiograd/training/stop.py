@@ -29,9 +29,7 @@ class StopSignal:
             self._before = signal.signal(signal.SIGTERM, self._remember)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self._before is not None:
             signal.signal(signal.SIGTERM, self._before)
 

@@ -14,9 +14,7 @@ from axiograd.training.objective import call_model
 Metric = Literal["loss", "accuracy"] | Callable[[Tensor, Tensor], float]
 
 
-def predict(
-    fabric: Any, model: nn.Module, data: Any, *, batch_size: int, collate: Any = None
-) -> tuple[Tensor, Tensor]:
+def predict(fabric: Any, model: nn.Module, data: Any, *, batch_size: int, collate: Any = None) -> tuple[Tensor, Tensor]:
     """The model's outputs and the targets of all samples, in the data set's order, the same on every rank."""
     n, rank, world_size = len(data), fabric.global_rank, fabric.world_size
     mine = data if world_size == 1 else Subset(data, range(rank, n, world_size))
@@ -51,9 +49,7 @@ def score(metric: Metric, task_loss: Callable[[Any, Any], Tensor], outputs: Tens
     if metric != "accuracy":
         raise ConfigurationError(f"metric is {metric!r}; it must be 'loss', 'accuracy' or a callable")
     if targets.is_floating_point():
-        raise ConfigurationError(
-            f"accuracy needs class indices as targets, not {targets.dtype}; give a callable"
-        )
+        raise ConfigurationError(f"accuracy needs class indices as targets, not {targets.dtype}; give a callable")
     return float((outputs.argmax(1) == targets).double().mean())
 
 
