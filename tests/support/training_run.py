@@ -80,7 +80,7 @@ def train(out, *, seconds=0.0, optimizer="sgd", epochs=4, num_workers=0, **setti
 
 def train_in_child(out, seconds, started):
     torch.set_num_threads(1)
-    started.set()
+    Path(started).touch()
     train(out, seconds=seconds)
 
 

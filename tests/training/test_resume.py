@@ -42,11 +42,11 @@ def assert_same(out, result, unbroken):
 
 def test_sigkill_at_random_moments(processes, unbroken, tmp_path):
     moments, out, steps = random.Random(0), tmp_path / "run", set()
-    for _ in range(5):
-        started = processes.Event()
+    for attempt in range(5):
+        started = tmp_path / f"started-{attempt}"
         process = processes.Process(target=train_in_child, args=(out, 0.03, started))
         process.start()
-        started.wait()
+        wait_until(started.exists, process)
         process.join(timeout=0.7 * moments.random())
         process.kill()
         process.join()
@@ -68,10 +68,9 @@ def test_sigkill_while_a_checkpoint_is_written(processes, unbroken, tmp_path, fi
 
 
 def test_sigterm_finishes_the_step_saves_and_leaves(processes, unbroken, tmp_path):
-    process = processes.Process(target=train_in_child, args=(tmp_path, 0.05, processes.Event()))
+    process = processes.Process(target=train_in_child, args=(tmp_path, 0.05, tmp_path / "started"))
     process.start()
-    while not checkpoint.steps(tmp_path):
-        time.sleep(0.01)
+    wait_until(lambda: checkpoint.steps(tmp_path), process)
     time.sleep(0.12)
     process.terminate()
     process.join()
@@ -131,6 +130,14 @@ def test_nothing_on_disk_is_pickled(tmp_path):
     kinds = {path.suffix for path in tmp_path.rglob("*") if path.is_file() and "tensorboard" not in path.parts}
     assert kinds == {".safetensors", ".json", ".csv"}
     assert sys.modules["axiograd.training.checkpoint"].__dict__.keys().isdisjoint({"pickle", "torch"})
+
+
+def wait_until(condition, process):
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert process.is_alive()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def _interrupting(after):
