@@ -36,9 +36,7 @@ def test_missing_argument_is_named_with_its_prior() -> None:
 
 
 def test_unknown_argument_of_a_sum_is_named() -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"does not take the argument 'boxes'; it takes: 'mask', 'has_mask'"
-    ):
+    with pytest.raises(ConfigurationError, match=r"does not take the argument 'boxes'; it takes: 'mask', 'has_mask'"):
         (L1() + RightReasons())(A, mask=MASK, boxes=None)
 
 

@@ -45,12 +45,8 @@ CASES = {
     "graph-laplacian": Case(lambda n: GraphSmoothness(laplacian=graph(n), absolute=False)),
     "right-reasons": Case(lambda n: RightReasons(), lambda a: {"mask": a >= 0}),
     "right-reasons-none": Case(lambda n: RightReasons(), lambda a: {"mask": None}),
-    "energy-boxes": Case(
-        lambda n: Energy(), lambda a: {"boxes": torch.tensor([[0, 0, 1, 2]]).repeat(len(a), 1)}
-    ),
-    "energy-inside": Case(
-        lambda n: Energy(sum_channels=False), lambda a: {"inside": torch.ones_like(a[:, 0])}
-    ),
+    "energy-boxes": Case(lambda n: Energy(), lambda a: {"boxes": torch.tensor([[0, 0, 1, 2]]).repeat(len(a), 1)}),
+    "energy-inside": Case(lambda n: Energy(sum_channels=False), lambda a: {"inside": torch.ones_like(a[:, 0])}),
     "l1": Case(lambda n: L1()),
     "matching-l2": Case(lambda n: Matching(), lambda a: {"teacher": torch.ones_like(a)}),
     "matching-l1": Case(lambda n: Matching("l1"), lambda a: {"teacher": torch.ones_like(a) / 3}),
@@ -145,9 +141,7 @@ def test_unknown_argument_is_named(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize(
-    "wrong", [torch.ones(2, 3, dtype=torch.long), torch.ones(0, 3), torch.tensor(1.0), 3.0]
-)
+@pytest.mark.parametrize("wrong", [torch.ones(2, 3, dtype=torch.long), torch.ones(0, 3), torch.tensor(1.0), 3.0])
 def test_what_is_no_batch_of_attributions_is_refused(name: str, wrong: Any) -> None:
     prior = CASES[name].prior(3)
     arguments = dict.fromkeys(name for name, required in prior.arguments.items() if required)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -88,6 +88,21 @@ class Arguments:
         """Number of samples."""
         return len(self.features[0])
 
+    def prepared(self, *, create_graph: bool) -> Arguments:
+        """Tensors that autograd can work with: none from inference mode, no graph unless it is wanted."""
+
+        def prepare(value: Any) -> Any:
+            if not isinstance(value, Tensor):
+                return value
+            value = value.clone() if value.is_inference() else value
+            return value if create_graph else value.detach()
+
+        return replace(
+            self,
+            positional=tuple(prepare(v) for v in self.positional),
+            keyword={name: prepare(v) for name, v in self.keyword.items()},
+        )
+
     def call(self, model: Model, features: Sequence[Tensor]) -> Any:
         """Run the model with other features in the same places."""
         positional, keyword = list(self.positional), dict(self.keyword)
@@ -116,12 +131,10 @@ class Arguments:
             taken = value[samples]
             return taken.repeat(repeats, *[1] * (value.dim() - 1)) if repeats > 1 else taken
 
-        return Arguments(
-            tuple(take(v) for v in self.positional),
-            {name: take(v) for name, v in self.keyword.items()},
-            self.slots,
-            self.single,
-            self.n_inputs,
+        return replace(
+            self,
+            positional=tuple(take(v) for v in self.positional),
+            keyword={name: take(v) for name, v in self.keyword.items()},
         )
 
     def fill(self, value: Any, what: str) -> tuple[Tensor, ...]:

@@ -209,7 +209,8 @@ class Attribution(ABC):
                 f"{type(self).__name__} gives attributions that no parameter can be trained through; use one of "
                 "XGradient, IntegratedGradients, ExpectedGradients, InputXGradient, Gradient, Saliency, LogGradient."
             )
-        arguments = Arguments.ensure(inputs, additional)
+        with torch.inference_mode(mode=False):
+            arguments = Arguments.ensure(inputs, additional).prepared(create_graph=create_graph)
         read = self._read_baselines(baselines, arguments)
         model = self.model if create_graph else unwrapped(self.model)
         return Call(model, inputs, additional, arguments, target, read, create_graph, wants_outputs)

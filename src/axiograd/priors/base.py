@@ -63,9 +63,7 @@ class Prior(nn.Module):
         takes = ", ".join(repr(name) for name in self.arguments) or "none"
         for name in arguments:
             if name not in self.arguments:
-                raise ConfigurationError(
-                    f"{self._name} does not take the argument {name!r}; it takes: {takes}"
-                )
+                raise ConfigurationError(f"{self._name} does not take the argument {name!r}; it takes: {takes}")
         for name, required in self.arguments.items():
             if required and name not in arguments:
                 raise ConfigurationError(f"{self._name} needs the argument {name!r}; pass {name}=...")
@@ -84,10 +82,10 @@ class Prior(nn.Module):
         # `sum([...])` starts from the number 0.
         return self if isinstance(other, int) and other == 0 else NotImplemented
 
-    def __mul__(self, weight: float) -> "Prior":
+    def __mul__(self, weight: object) -> "Prior":
         return Weighted(self, weight) if isinstance(weight, int | float) else NotImplemented
 
-    def __rmul__(self, weight: float) -> "Prior":
+    def __rmul__(self, weight: object) -> "Prior":
         return self.__mul__(weight)
 
     def __neg__(self) -> "Prior":
@@ -129,8 +127,7 @@ class Sum(Prior):
 
     def forward(self, attributions: Tensor, **arguments: Any) -> Tensor:
         values = [
-            prior(attributions, **{k: v for k, v in arguments.items() if k in prior.arguments})
-            for prior in self._parts
+            prior(attributions, **{k: v for k, v in arguments.items() if k in prior.arguments}) for prior in self._parts
         ]
         return torch.stack(values).sum()
 

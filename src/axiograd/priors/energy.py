@@ -53,8 +53,7 @@ class Energy(Prior):
         if boxes is not None:
             if attributions.ndim <= 2:  # noqa: PLR2004 (batch, height, width)
                 raise InputError(
-                    "prior Energy needs attributions of images for 'boxes', "
-                    f"got shape {list(attributions.shape)}"
+                    f"prior Energy needs attributions of images for 'boxes', got shape {list(attributions.shape)}"
                 )
             inside, boxed = inside_boxes(boxes, attributions)
         mask, has = align(inside, has_inside, attributions, "inside")

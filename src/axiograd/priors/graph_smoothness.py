@@ -47,9 +47,7 @@ class GraphSmoothness(Prior):
         self.register_buffer("edges", indices[:, upper])
         self.register_buffer("weights", values[upper] if laplacian is None else -values[upper])
         # xᵀLx = Σ_{i<j} −Lᵢⱼ(xᵢ − xⱼ)² + Σᵢ rᵢxᵢ² with the row sums r, which vanish for L = D − W.
-        self.register_buffer(
-            "remainder", sums if laplacian is None else sums.index_add(0, indices[0], values)
-        )
+        self.register_buffer("remainder", sums if laplacian is None else sums.index_add(0, indices[0], values))
         self.absolute = absolute
         self.across_ranks = across_ranks
 
@@ -75,7 +73,7 @@ def _symmetric(matrix: Tensor | None) -> Tensor:
     if matrix is None or matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:  # noqa: PLR2004 (n × n)
         shape = None if matrix is None else list(matrix.shape)
         raise ConfigurationError(f"the graph of GraphSmoothness must be an n × n matrix, got shape {shape}")
-    values: Tensor = matrix.detach().to_sparse_coo().coalesce()  # type: ignore[no-untyped-call]  # torch's
+    values: Tensor = matrix.detach().to_sparse_coo().coalesce()
     if not values.values().isfinite().all():
         raise ConfigurationError("the graph of GraphSmoothness has entries that are not finite")
     mean: Tensor = (values + values.t()) / 2

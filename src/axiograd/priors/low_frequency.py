@@ -27,9 +27,7 @@ class LowFrequency(Prior):
     (tensor(1.), tensor(0.))
     """
 
-    def __init__(
-        self, cutoff: float = 0.25, *, measure: Literal["share", "energy"] = "share", dims: int = 2
-    ) -> None:
+    def __init__(self, cutoff: float = 0.25, *, measure: Literal["share", "energy"] = "share", dims: int = 2) -> None:
         super().__init__()
         if measure not in _MEASURES:
             raise ConfigurationError(f"LowFrequency's measure must be one of {_MEASURES}, got {measure!r}")

@@ -50,7 +50,7 @@ class AttributionLoss(nn.Module):
 
     >>> from axiograd.priors import L1
     >>> model = nn.Sequential(nn.Linear(3, 8, bias=False), nn.ReLU(), nn.Linear(8, 2, bias=False))
-    >>> loss = AttributionLoss(nn.functional.cross_entropy, L1(), weight=0.1)
+    >>> loss = AttributionLoss(nn.functional.cross_entropy, L1(), weight=0.1, degree=1)
     >>> terms = loss(model, torch.randn(4, 3), torch.tensor([0, 1, 1, 0]))
     >>> terms.total.backward()
     >>> bool(torch.isclose(terms.total, terms.task + 0.1 * terms.prior)), terms.attributions.shape
@@ -105,7 +105,7 @@ class AttributionLoss(nn.Module):
         bound = self.bind(model)
         if self.training and not torch.is_grad_enabled():
             raise DisconnectedError(
-                "AttributionLoss is in training mode, but gradients are switched off (torch.no_grad or inference mode); "
+                "AttributionLoss is in training mode, but gradients are switched off (no_grad or inference mode); "
                 "call loss.eval() for validation, or leave the context for training"
             )
         chosen = attribution_target
@@ -142,7 +142,7 @@ class AttributionLoss(nn.Module):
     def choose_target(self, bound: _Bound, inputs: Inputs, target: Any, additional: Any) -> Target:
         """What to attribute, by `outputs`."""
         if self.outputs in {None, "all"}:
-            return self.outputs  # type: ignore[return-value]  # None or "all"
+            return self.outputs
         if bound.output_shape is None:
             bound.output_shape = _output_shape(bound.model, inputs, additional)
         batch = _batch(inputs)
@@ -161,7 +161,7 @@ class AttributionLoss(nn.Module):
                 f"attributions belong to the inputs {sorted(map(str, by_name))}; say of which one the prior is, "
                 f"AttributionLoss(..., of=...), got of={self.of!r}"
             )
-        return by_name[self.of]  # type: ignore[index]  # None is not among the names
+        return by_name[self.of]
 
     def prior_of(self, attributions: Tensor, target: Target, arguments: Mapping[str, Any]) -> Tensor:
         """Ω(A), for all outputs Σ_c Ω(A_c)."""
@@ -171,7 +171,7 @@ class AttributionLoss(nn.Module):
 
     def combine(self, outputs: Any, target: Any, prior: Tensor, attributions: Any) -> LossTerms:
         """The task loss, and the sum of both terms."""
-        task = self.task_loss(outputs, target)
+        task: Any = self.task_loss(outputs, target)
         if not isinstance(task, Tensor) or task.ndim > 0:
             what = f"shape {tuple(task.shape)}" if isinstance(task, Tensor) else type(task).__name__
             raise ConfigurationError(f"the task loss must be a scalar (take its mean), got {what}")
@@ -223,6 +223,6 @@ def _check_connected(prior: Tensor, model: Any) -> None:
         raise DisconnectedError(f"the prior cannot be differentiated by the parameters: {error}") from error
     if all(gradient is None for gradient in gradients):
         raise DisconnectedError(
-            f"the prior's gradient reaches none of the {len(parameters)} trainable parameters, so it would train nothing: "
+            f"the prior's gradient reaches none of the {len(parameters)} trainable parameters, so it trains nothing: "
             "the attributions have a graph that stops before the model (Captum's do); use a method of axiograd"
         )
