@@ -29,7 +29,7 @@ class LossTerms:
 
 
 @dataclass
-class _Bound:
+class Bound:
     """A model with its method, and what is found out about it once."""
 
     model: Any
@@ -84,7 +84,7 @@ class AttributionLoss(nn.Module):
         self.method_arguments = method_arguments
         #: Calls in training mode so far, which the schedule counts by; kept in `state_dict`.
         self.step = 0
-        self._bound: _Bound | None = None
+        self._bound: Bound | None = None
 
     @property
     def weight(self) -> float:
@@ -123,7 +123,7 @@ class AttributionLoss(nn.Module):
         self.step += self.training
         return terms
 
-    def bind(self, model: Callable[..., Any]) -> _Bound:
+    def bind(self, model: Callable[..., Any]) -> Bound:
         """The method on this model; made, and its wrapping checked, when the model is new."""
         if self._bound is None or self._bound.model is not model:
             refuse_static_graph(model)
@@ -136,17 +136,14 @@ class AttributionLoss(nn.Module):
                     f"the loss was given a {type(self.method).__name__} of another model; pass the class, or a method "
                     "of the model that the loss is called with (after wrapping it, if it is wrapped)"
                 )
-            self._bound = _Bound(model, method)
+            self._bound = Bound(model, method)
         return self._bound
 
-    def choose_target(self, bound: _Bound, inputs: Inputs, target: Any, additional: Any) -> Target:
+    def choose_target(self, bound: Bound, inputs: Inputs, target: Any, additional: Any) -> Target:
         """What to attribute, by `outputs`."""
         if self.outputs in {None, "all"}:
             return self.outputs
-        if bound.output_shape is None:
-            bound.output_shape = _output_shape(bound.model, inputs, additional)
-        batch = _batch(inputs)
-        return choose_target(self.outputs, target, torch.Size([batch, *bound.output_shape[1:]]), self.generator)
+        return choose_target(self.outputs, target, output_shape(bound, inputs, additional), self.generator)
 
     def pick(self, attributions: Any) -> Tensor:
         """The attributions of the input that the prior is about."""
@@ -194,11 +191,15 @@ class AttributionLoss(nn.Module):
         return {**self.__dict__, "_bound": None}
 
 
-def _output_shape(model: Any, inputs: Inputs, additional: Any) -> torch.Size:
-    """The shape of the outputs, by one look that leaves the model as it was."""
-    everything = lambda outputs: logits(outputs).reshape(_batch(inputs), -1).sum(1)  # noqa: E731
-    look = Gradient(model).explain(inputs, everything, additional_forward_args=additional)
-    return logits(look.outputs).shape
+def output_shape(bound: Bound, inputs: Inputs, additional: Any = None) -> torch.Size:
+    """The shape of the outputs, by one look at a new model that leaves it as it was."""
+    batch = _batch(inputs)
+    if bound.output_shape is None:
+        look = Gradient(bound.model).explain(
+            inputs, lambda outputs: logits(outputs).reshape(batch, -1).sum(1), additional_forward_args=additional
+        )
+        bound.output_shape = logits(look.outputs).shape
+    return torch.Size([batch, *bound.output_shape[1:]])
 
 
 def _batch(inputs: Inputs) -> int:
