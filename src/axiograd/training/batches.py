@@ -115,6 +115,34 @@ class Order(Sampler[list[Place]]):
             yield [(self.epoch, i) for i in batch[self.rank * share : (self.rank + 1) * share]]
 
 
+class WithArguments(Dataset[Any]):
+    """A `TensorData` whose columns (masks, shortcuts, boxes) become arguments of the prior, named as the prior does.
+
+    >>> from axiograd.datasets import TensorData
+    >>> data = TensorData(torch.zeros(3, 2), torch.arange(3), name="three", shortcuts=torch.ones(3, 2))
+    >>> WithArguments(data, mask="shortcuts")[1]
+    (tensor([0., 0.]), tensor(1), {'mask': tensor([1., 1.])})
+    """
+
+    def __init__(self, data: Any, **columns: str) -> None:
+        self.columns: dict[str, Tensor] = data.per_sample()
+        self.names = columns
+        missing = [column for column in columns.values() if column not in self.columns]
+        if missing:
+            raise ConfigurationError(f"{data!r} has no {', '.join(missing)}; it has {', '.join(self.columns)}")
+
+    def __len__(self) -> int:
+        return len(self.columns["inputs"])
+
+    def __getitem__(self, index: int) -> Any:
+        return self.rows(index)
+
+    def rows(self, which: Any) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """Inputs, target and arguments of one row or of many."""
+        arguments = {name: self.columns[column][which] for name, column in self.names.items()}
+        return self.columns["inputs"][which], self.columns["targets"][which], arguments
+
+
 class _Drawn(Dataset[Batch]):
     """The user's data set, read a batch at a time, each sample with its own randomness."""
 
@@ -123,8 +151,13 @@ class _Drawn(Dataset[Batch]):
 
     def __getitems__(self, places: list[Place]) -> Batch:  # torch's fetcher prefers it to __getitem__
         indices = [index for _, index in places]
-        if isinstance(self.data, TensorDataset) and self.collate is default_collate:
-            return Batch.of([tensor[indices] for tensor in self.data.tensors], indices)
+        if hasattr(self.data, "set_epoch"):
+            self.data.set_epoch(places[0][0])
+        if self.collate is default_collate:
+            if isinstance(self.data, TensorDataset):
+                return Batch.of([tensor[indices] for tensor in self.data.tensors], indices)
+            if isinstance(self.data, WithArguments):
+                return Batch.of(self.data.rows(indices), indices)
         return Batch.of(self.collate([self._draw(*place) for place in places]), indices)
 
     def _draw(self, epoch: int, index: int) -> Any:
@@ -155,6 +188,8 @@ def loader(
 
 def ensure_dataset(data: Any, what: str) -> Any:
     """A map-style data set; a tuple of tensors becomes one."""
+    if hasattr(data, "per_sample"):
+        return WithArguments(data)
     if isinstance(data, tuple) and data and all(isinstance(part, Tensor) for part in data):
         return TensorDataset(*data)
     if isinstance(data, DataLoader):

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from axiograd.errors import MissingExtraError
+from axiograd.errors import ConfigurationError, MissingExtraError
 from axiograd.training.batches import ensure_dataset
 from axiograd.training.objective import Objective, ensure_objective
 from axiograd.training.recipe import Recipe
@@ -50,6 +50,7 @@ def fit(
     checkpoint_steps: int | None = None,
     log_steps: int = 50,
     progress: bool | None = None,
+    compiled: bool = False,
     fabric: Any = None,
     accelerator: str = "auto",
     devices: int | str | None = None,
@@ -85,11 +86,13 @@ def fit(
         log_steps=log_steps,
         progress=progress,
     )
+    if compiled and precision == "16-mixed":
+        raise ConfigurationError("compiled=True does not scale losses, which 16-mixed needs; use bf16-mixed or 32-true")
     if fabric is None:
         fabric = launch(accelerator, devices, num_nodes, strategy, precision)
     modes = [(module, module.training) for module in model.modules()]
     with kept_rng():
-        run = Run(fabric, model, data, ensure_objective(loss), settings)
+        run = Run(fabric, model, data, ensure_objective(loss, compiled=compiled), settings)
         resumed_step = run.resume(wanted=resume)
         run.go()
         weights = run.keeper.finish(run.best_step)

@@ -6,9 +6,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from axiograd.errors import ConfigurationError
+from axiograd.training.compiled import CompiledStep
 from axiograd.training.loss import AttributionLoss, LossTerms
 from axiograd.training.mixup import MixedTarget
 
@@ -25,6 +26,10 @@ class Objective(ABC):
     @abstractmethod
     def __call__(self, model: Callable[..., Any], inputs: Any, target: Any, **arguments: Any) -> Any:
         """The terms of one batch; with mixup the target is a `MixedTarget`."""
+
+    def backward(self, fabric: Any, terms: Any) -> None:
+        """Add the gradient of the total to the parameters'."""
+        fabric.backward(terms.total)
 
     def to(self, device: torch.device) -> None:  # noqa: B027 - most have nothing to move
         """Go to the device that the model is on."""
@@ -99,12 +104,34 @@ class WithPrior(Objective):
         self.loss.load_state_dict(tensors)
 
 
-def ensure_objective(loss: Any) -> Objective:
+class CompiledPrior(WithPrior):
+    """An `AttributionLoss` whose whole step, attribution and gradients, is one compiled function."""
+
+    def __init__(self, loss: AttributionLoss) -> None:
+        super().__init__(loss)
+        self._step: CompiledStep | None = None
+
+    def __call__(self, model: Callable[..., Any], inputs: Any, target: Any, **arguments: Any) -> LossTerms:
+        if isinstance(target, MixedTarget):
+            raise ConfigurationError("mixup is not part of the compiled step; set mixup = 0 or compiled=False")
+        if self._step is None or self._step.model is not model:
+            if not isinstance(model, nn.Module):
+                raise ConfigurationError(f"a {type(model).__name__} cannot be compiled; it must be an nn.Module")
+            self._step = CompiledStep(self.loss, model)
+        return self._step(inputs, target, **arguments)
+
+    def backward(self, fabric: Any, terms: Any) -> None:
+        """Nothing is left to do: the compiled step has the gradients."""
+
+
+def ensure_objective(loss: Any, *, compiled: bool = False) -> Objective:
     """An objective as it is, an `AttributionLoss` or a task loss L(outputs, target) as one."""
+    if isinstance(loss, AttributionLoss):
+        return CompiledPrior(loss) if compiled else WithPrior(loss)
+    if compiled:
+        raise ConfigurationError("compiled=True is for an AttributionLoss; for a task loss, torch.compile the model")
     if isinstance(loss, Objective):
         return loss
-    if isinstance(loss, AttributionLoss):
-        return WithPrior(loss)
     if not callable(loss):
         raise ConfigurationError(f"loss is {type(loss).__name__}; it must be an AttributionLoss or L(outputs, target)")
     return TaskLoss(loss)

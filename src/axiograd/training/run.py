@@ -136,7 +136,7 @@ class Run:
         values, finite, stopping = self._shared(mine, stop.requested)
         if not finite:
             raise not_finite(mine, batch, terms, self.objective.task_loss, where)
-        fabric.backward(terms.total)
+        self.objective.backward(fabric, terms)
         norm = fabric.clip_gradients(
             self.wrapped, self.optimizer, max_norm=self.recipe.clip or math.inf, error_if_nonfinite=False
         )
