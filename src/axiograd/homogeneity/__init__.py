@@ -1,0 +1,9 @@
+"""What is exact: which functions are homogeneous, proven operator by operator."""
+
+from axiograd.homogeneity.certificate import (
+    Certificate as Certificate,
+    Epsilon as Epsilon,
+    Violation as Violation,
+)
+from axiograd.homogeneity.certification import certify as certify
+from axiograd.homogeneity.rules.registry import rule as rule
