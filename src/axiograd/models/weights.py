@@ -76,7 +76,7 @@ WEIGHTS = (
         "resnet18_tinyimagenet.pth",
         "Tiny ImageNet, 200 classes by sorted wnid: datasets.TINY_IMAGENET; MIT",
         sha256="a4e600c19b1f84fa9bd43951ac147b37eb205ef281807bce1550bcc48d37acdc",
-        config={"num_classes": 200},
+        config={"num_classes": 200, "stride": 1},
     ),
     Weights(
         "xdncnn",
