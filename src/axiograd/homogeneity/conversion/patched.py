@@ -116,9 +116,13 @@ def _calibrate(module: nn.Module, site: str, value: Tensor, calls: int) -> None:
         held.lerp_(known, 1.0 / (calls + 1))
 
 
+#: Files that a call passes through on its way from the line that makes it.
+_MACHINERY = ("/axiograd/homogeneity/", "/torch/overrides", "/torch/_", "/torch/utils/", "/torch/nn/functional")
+
+
 def _user_line() -> str:
     frame = sys._getframe()  # noqa: SLF001  # inspect.stack() reads source files, which is slow
-    while frame is not None and any(part in frame.f_code.co_filename for part in ("axiograd/homogeneity", "/torch/")):
+    while frame is not None and any(part in frame.f_code.co_filename for part in _MACHINERY):
         frame = frame.f_back  # type: ignore[assignment]  # ends at None
     return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "torch"
 

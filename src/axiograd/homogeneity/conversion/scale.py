@@ -38,7 +38,7 @@ def joint_rms(tensors: Sequence[Tensor]) -> Tensor:
     >>> joint_rms([torch.tensor([[3.0]]), torch.tensor([[4.0]])])
     tensor([3.5355])
     """
-    batched = all(t.dim() for t in tensors) and len({t.shape[0] for t in tensors}) == 1
+    batched = all(t.dim() for t in tensors) and all(t.shape[0] == tensors[0].shape[0] for t in tensors[1:])
     parts, count = [], 0
     for t in tensors:
         wide = t.float() if t.dtype in {torch.float16, torch.bfloat16} else t
