@@ -1,8 +1,8 @@
 """Random networks against the certificate: `python benchmarks/soundness.py --examples 100000`.
 
 Every certificate is tried at several scales in float64; one that brute force refutes is printed and makes the
-command fail. Networks are certified fifty at a time, as the outputs of one program; every tenth batch has changes
-in place.
+command fail. Networks are certified fifty at a time, as the outputs of one program; every tenth batch has
+changes in place.
 """
 
 import argparse
@@ -33,9 +33,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--examples", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(
-        "--minutes", type=float, default=float("inf"), help="stop after this long in any case"
-    )
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="stop after this long in any case")
     arguments = parser.parse_args()
     console = Console(stderr=True)
     tally = search(arguments.examples, arguments.seed, arguments.minutes * 60, console)
@@ -67,9 +65,7 @@ def search(examples, seed, seconds, console):
             in_place = batch % 10 == 9
             examine([draw(generator, in_place=in_place) for _ in range(count)], tally, seed=seed + batch)
             batch += 1
-            progress.update(
-                task, completed=tally.examples, description=f"networks, {len(tally.refuted)} refuted"
-            )
+            progress.update(task, completed=tally.examples, description=f"networks, {len(tally.refuted)} refuted")
     return tally
 
 
