@@ -3,6 +3,8 @@
 from axiograd._version import __version__ as __version__
 from axiograd.attribution import (
     Attribution as Attribution,
+    AttributionDataset as AttributionDataset,
+    CaptumMethod as CaptumMethod,
     Completeness as Completeness,
     ExpectedGradients as ExpectedGradients,
     Explanation as Explanation,
@@ -14,5 +16,7 @@ from axiograd.attribution import (
     RandomAttribution as RandomAttribution,
     Saliency as Saliency,
     XGradient as XGradient,
+    attribute_dataset as attribute_dataset,
+    quantus_explain as quantus_explain,
 )
 from axiograd.errors import AxiogradError as AxiogradError
