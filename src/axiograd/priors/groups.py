@@ -59,7 +59,7 @@ class Groups(Prior):
                 f"{list(attributions.shape)}; "
                 "give [n_groups, *features] to Groups or [batch, n_groups, *features] in the call"
             )
-        sums = (members * features.unsqueeze(1)).sum(-1)
+        sums = features @ members[0].T if groups is None else torch.einsum("bgf,bf->bg", members, features)
         return (sums.abs() if self.power == 1 else sums.square()).sum(1).mean()
 
     def _members(self, features: Tensor) -> Tensor:
