@@ -32,9 +32,11 @@ def read_state_dict(path: str | Path) -> dict[str, Tensor]:
     path = Path(path)
     if not path.is_file():
         raise DataMissingError(f"no weights at {path}")
-    if path.suffix == ".npz":
+    # A download is checked under the name that it has until it is complete.
+    suffix = Path(path.name.removesuffix(".part")).suffix
+    if suffix == ".npz":
         return read_npz(path)
-    if path.suffix == ".safetensors":
+    if suffix == ".safetensors":
         return read_safetensors(path)
     try:
         with torch.serialization.safe_globals(NUMPY_SCALARS):
