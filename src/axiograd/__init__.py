@@ -1,4 +1,22 @@
 """Exact Integrated Gradients in one backward pass, differentiable, so that you can train with them."""
 
 from axiograd._version import __version__ as __version__
+from axiograd.attribution import (
+    Attribution as Attribution,
+    AttributionDataset as AttributionDataset,
+    CaptumMethod as CaptumMethod,
+    Completeness as Completeness,
+    ExpectedGradients as ExpectedGradients,
+    Explanation as Explanation,
+    Gradient as Gradient,
+    InputXGradient as InputXGradient,
+    IntegratedGradients as IntegratedGradients,
+    LinearTarget as LinearTarget,
+    LogGradient as LogGradient,
+    RandomAttribution as RandomAttribution,
+    Saliency as Saliency,
+    XGradient as XGradient,
+    attribute_dataset as attribute_dataset,
+    quantus_explain as quantus_explain,
+)
 from axiograd.errors import AxiogradError as AxiogradError

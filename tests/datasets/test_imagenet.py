@@ -17,9 +17,7 @@ def miniature(tmp_path):
             folder = tmp_path / "imagenet" / split / wnid
             folder.mkdir(parents=True)
             for i in range(count):
-                Image.fromarray(random.integers(0, 256, (260, 300, 3), dtype=np.uint8)).save(
-                    folder / f"{i}.JPEG"
-                )
+                Image.fromarray(random.integers(0, 256, (260, 300, 3), dtype=np.uint8)).save(folder / f"{i}.JPEG")
     return tmp_path
 
 

@@ -13,12 +13,19 @@ TAGS = ((0.9, 0.1, 0.1), (0.1, 0.8, 0.1), (0.15, 0.25, 0.95), (0.9, 0.8, 0.1))
 
 
 def shapes(
-    split: str = "train", n: int | None = None, *, shortcut: str = "none", size: int = 32, seed: int = 0
+    split: str = "train",
+    n: int | None = None,
+    *,
+    shortcut: str = "none",
+    size: int = 32,
+    contrast: float = 0.5,
+    seed: int = 0,
 ) -> TensorData:
     """Images [n, 3, size, size] in [0, 1] of a disc, square, triangle or cross on a rough background.
 
     `shortcut` puts a small tag into a corner: `"class"` in the colour of the class, `"random"` in that of a
     random class, `"none"` no tag. `masks` is the shape, `shortcuts` the tag. Every split has its own images.
+    The shape is lighter than the background by up to `contrast`; the less, the more tempting is the shortcut.
 
     >>> data = shapes("train", 8, shortcut="class")
     >>> data.inputs.shape, data.masks.shape, sorted(set(data.targets.tolist()))
@@ -30,7 +37,7 @@ def shapes(
     generator = torch.Generator().manual_seed(3 * seed + ("train", "val", "test").index(split))
     targets = torch.arange(count)[torch.randperm(count, generator=generator)] % len(NAMES)
     mask = draw(targets, size, generator)
-    images = paint(mask, generator)
+    images = paint(mask, contrast, generator)
     tags = torch.randint(0, len(NAMES), (count,), generator=generator)
     corners = torch.randint(0, 2, (count, 2), generator=generator)
     tagged = torch.zeros(count, 1, size, size, dtype=torch.bool)
@@ -63,19 +70,17 @@ def draw(targets: Tensor, size: int, generator: torch.Generator) -> Tensor:
     slope = math.sqrt(3) / 2
     triangle = torch.maximum(slope * u.abs() + v / 2, -v) - 0.58 * radius
     arm, reach = 0.32 * radius, 1.05 * radius
-    cross = torch.minimum(
-        torch.maximum(u.abs() - arm, v.abs() - reach), torch.maximum(u.abs() - reach, v.abs() - arm)
-    )
+    cross = torch.minimum(torch.maximum(u.abs() - arm, v.abs() - reach), torch.maximum(u.abs() - reach, v.abs() - arm))
     distance = torch.stack([disc, square, triangle, cross], 1)[torch.arange(n), targets]
     # One pixel of soft border.
     return (0.5 - distance * size / 2).clamp(0, 1)[:, None]
 
 
-def paint(mask: Tensor, generator: torch.Generator) -> Tensor:
+def paint(mask: Tensor, contrast: float, generator: torch.Generator) -> Tensor:
     """Random colours, the shape's lighter than the background's, with blotches and noise on both."""
     n, _, size, _ = mask.shape
     back = 0.5 * torch.rand(n, 3, 1, 1, generator=generator)
-    front = back + 0.2 + 0.3 * torch.rand(n, 3, 1, 1, generator=generator)
+    front = back + contrast * (0.4 + 0.6 * torch.rand(n, 3, 1, 1, generator=generator))
     blotches = torch.randn(n, 3, 5, 5, generator=generator)
     rough = torch.nn.functional.interpolate(blotches, size=(size, size), mode="bilinear", align_corners=True)
     noise = torch.randn(n, 3, size, size, generator=generator)

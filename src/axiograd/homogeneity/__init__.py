@@ -7,3 +7,4 @@ from axiograd.homogeneity.certificate import (
 )
 from axiograd.homogeneity.certification import certify as certify
 from axiograd.homogeneity.rules.registry import rule as rule
+from axiograd.homogeneity.verification import Verification as Verification, verify as verify

@@ -127,9 +127,7 @@ def worth_retrying(error: Exception) -> bool:
     """Broken connections and busy servers pass; a wrong address or a full disk does not."""
     if isinstance(error, urllib.error.HTTPError):
         return error.code == RANGE_NOT_SATISFIABLE or error.code >= http.client.INTERNAL_SERVER_ERROR
-    return isinstance(
-        error, urllib.error.URLError | ConnectionError | TimeoutError | http.client.HTTPException
-    )
+    return isinstance(error, urllib.error.URLError | ConnectionError | TimeoutError | http.client.HTTPException)
 
 
 def unreachable(url: str, target: Path, part: Path, error: Exception) -> DataMissingError:
@@ -137,8 +135,7 @@ def unreachable(url: str, target: Path, part: Path, error: Exception) -> DataMis
     kept = part.stat().st_size if part.exists() else 0
     again = f" {kept} bytes are kept in {part}; the same call goes on from there." if kept else ""
     return DataMissingError(
-        f"could not download {url}: {error}.{again} "
-        f"Or fetch that address by other means and put the file at {target}"
+        f"could not download {url}: {error}.{again} Or fetch that address by other means and put the file at {target}"
     )
 
 
