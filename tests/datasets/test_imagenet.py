@@ -30,6 +30,13 @@ def test_by_sorted_wnid_at_224(miniature):
     assert data.name == "ImageNet val"
 
 
+def test_a_class_that_val_lacks_does_not_shift_the_others(miniature):
+    folder = miniature / "imagenet" / "val" / "n01440764"
+    (folder / "0.JPEG").unlink()
+    folder.rmdir()
+    assert imagenet("val", miniature).targets.tolist() == [1]
+
+
 def test_training_augmentation_changes_with_the_epoch(miniature):
     data = imagenet("train", miniature, augment=True)
     first = data[0][0]

@@ -20,7 +20,7 @@ Triple = tuple[float, ...]
 def pillow() -> Any:
     """Pillow's Image module, or MissingExtraError."""
     try:
-        from PIL import Image  # noqa: PLC0415  (an extra)
+        from PIL import Image
     except ImportError as error:
         raise MissingExtraError("pillow", "images", "decoding images") from error
     return Image

@@ -85,8 +85,8 @@ def read_npz(path: Path) -> dict[str, Tensor]:
 def read_safetensors(path: Path) -> dict[str, Tensor]:
     """The tensors of a safetensors file."""
     try:
-        from safetensors import SafetensorError  # noqa: PLC0415  (an extra)
-        from safetensors.torch import load_file  # noqa: PLC0415
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
     except ImportError as error:
         raise MissingExtraError("safetensors", "storage", f"reading {path.name}") from error
     try:

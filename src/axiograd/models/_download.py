@@ -170,7 +170,7 @@ def progress_bar(name: str, *, show: bool) -> Iterator[Advance]:
     """A rich progress bar with speed and remaining time; nothing where rich is not installed."""
     if show and os.environ.get("AXIOGRAD_NO_PROGRESS") is None:
         try:
-            from rich.progress import (  # noqa: PLC0415  (an extra)
+            from rich.progress import (
                 BarColumn,
                 DownloadColumn,
                 Progress,
