@@ -211,6 +211,20 @@ def test_another_runs_folder_is_refused_with_what_differs(model, data, loader, t
     assert {p: p.read_bytes() for p in tmp_path.iterdir()} == before
 
 
+def test_models_and_targets_that_are_functions_are_known_by_what_they_hold(loader, tmp_path):
+    def stored(scale, output):
+        weights = torch.full((5, 3), scale)
+        method = axiograd.Gradient(lambda x: x @ weights)
+        return run(method, loader, tmp_path, target=lambda o: o[:, output])
+
+    stored(2.0, 1)
+    assert stored(2.0, 1).complete
+    with pytest.raises(StorageError, match=r"different are model\.holds"):
+        stored(3.0, 1)
+    with pytest.raises(StorageError, match=r"different are target\.holds"):
+        stored(2.0, 0)
+
+
 def test_folders_that_cannot_be_used(model, loader, tmp_path, monkeypatch):
     method = axiograd.InputXGradient(model)
     (tmp_path / "file").write_text("")

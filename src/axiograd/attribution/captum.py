@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -44,7 +44,6 @@ class CaptumMethod(Attribution):
     """
 
     differentiable = False
-    default_baseline: ClassVar[str] = "Captum's default"
 
     def __init__(
         self, model: Model, method: Any, /, *, generator: torch.Generator | None = None, **options: Any

@@ -160,7 +160,8 @@ def _name(op: Any) -> str:
 
 
 def _without_rule(graph: fx.Graph) -> set[str]:
-    names = {_name(node.target) for node in graph.nodes if node.op == "call_function"}
+    """Operators whose result is used but that no rule knows; perhaps their parts are known."""
+    names = {_name(node.target) for node in graph.nodes if node.op == "call_function" and node.users}
     return {name for name in names if name and lookup(name) is None}
 
 
