@@ -1,7 +1,6 @@
-"""A run in float64 that does not depend on how many processes share its batches; run as a script it has two."""
+"""A run in float64 that does not depend on how many processes share its batches."""
 
-import sys
-from pathlib import Path
+import os
 
 import torch
 from torch import nn
@@ -9,6 +8,7 @@ from torch.nn import functional as F
 
 from axiograd.priors import Gini, RightReasons
 from axiograd.training import AttributionLoss, Recipe, fit
+from axiograd.training.fit import launch
 
 
 def train(out, fabric=None, epochs=2, **where):
@@ -35,11 +35,14 @@ def train(out, fabric=None, epochs=2, **where):
     )
 
 
-if __name__ == "__main__":
-    from axiograd.training.fit import launch
-
-    both = launch("cpu", devices=2, strategy="ddp")
-    for folder in sys.argv[1:]:
-        result = train(Path(folder), both)
-        if both.is_global_zero:
-            print(folder, result.resumed_step, result.steps)
+def train_as_torchrun_does(rank, port, folders):
+    """One of two processes, with the environment that torchrun gives them."""
+    ranks = {"RANK": rank, "LOCAL_RANK": rank, "GROUP_RANK": 0, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2}
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": "test"}
+    os.environ.update({name: str(value) for name, value in {**ranks, **meeting}.items()})
+    torch.set_num_threads(1)
+    both = launch("cpu", strategy="ddp")
+    for folder in folders:
+        result = train(folder, both)
+        (folder / f"rank-{rank}.txt").write_text(f"{both.world_size} {result.resumed_step} {result.steps}")
+    torch.distributed.destroy_process_group()

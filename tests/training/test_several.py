@@ -1,37 +1,37 @@
 """Two processes train as one does: the same global batches, the same gradients, the same weights."""
 
-import os
+import multiprocessing
 import shutil
-import subprocess
-import sys
-from pathlib import Path
+import socket
 
 import pytest
 import torch
 
 from axiograd.training import checkpoint
-from support import training_ranks
+from support.training_ranks import train, train_as_torchrun_does
+from support.training_run import PRELOAD
 
 
 def test_two_processes_equal_one(tmp_path):
     one, two, resumed = (tmp_path / name for name in ("one", "two", "resumed"))
-    alone = training_ranks.train(one, accelerator="cpu")
+    alone = train(one, accelerator="cpu")
     middle = checkpoint.folder(one, 5)
     assert alone.steps == 8
     assert middle.exists()
     shutil.copytree(middle, checkpoint.folder(resumed, 5))
-    tests, source = Path(__file__).parents[1], Path(__file__).parents[2] / "src"
-    path = os.pathsep.join([str(tests), str(source), os.environ.get("PYTHONPATH", "")])
-    run = subprocess.run(
-        [sys.executable, training_ranks.__file__, two, resumed],
-        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    assert run.stdout.splitlines()[-2:] == [f"{two} 0 8", f"{resumed} 5 8"]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOAD)
+    ranks = [context.Process(target=train_as_torchrun_does, args=(r, port, (two, resumed))) for r in range(2)]
+    for process in ranks:
+        process.start()
+    for process in ranks:
+        process.join(timeout=120)
+        process.kill()
+    for out, said in ((two, "2 0 8"), (resumed, "2 5 8")):
+        assert [(out / f"rank-{rank}.txt").read_text() for rank in range(2)] == [said, said]
     expected = checkpoint.latest(one)
     for out in (two, resumed):
         found = checkpoint.latest(out)
