@@ -104,7 +104,10 @@ def _walk(
         interpreter.report.violation(
             cut,
             op="detach" if hasattr(cut.target, "_schema") else "no_grad",
-            reason="The gradient of a value that depends on the input is cut, so that autograd's ∇F is not that of F.",
+            reason=(
+                "The gradient of a value that depends on the input is cut, so that autograd's ∇F is "
+                "not that of F."
+            ),
             fix="Leave the value attached, or compute it from constants.",
             kind="gradient",
         )
@@ -190,7 +193,8 @@ def _verdict(degrees: list[float | None], report: Report, *, traced: bool) -> fl
         )
         _refuse(
             report,
-            f"The output has degree {degree:g}, below 1: {why}, and Integrated Gradients has no closed form there.",
+            f"The output has degree {degree:g}, below 1: {why}, and Integrated Gradients has no closed "
+            "form there.",
             f"Take out the last normalisation or squashing, or use a scale-keeping one. {LIFT_FIX}",
         )
     return degree

@@ -14,7 +14,8 @@ from axiograd.homogeneity.location import locate_error
 
 
 def explain_failure(model: Callable[..., Any], arguments: Arguments, error: Exception) -> Violation:
-    """A violation for control flow that cannot be followed; raises InputError if the model cannot run at all."""
+    """A violation for control flow that cannot be followed; raises InputError if the model cannot run "
+    "at all."""
     trouble = _run(model, arguments)
     if trouble is not None:
         raise InputError(
@@ -28,7 +29,10 @@ def explain_failure(model: Callable[..., Any], arguments: Arguments, error: Exce
         source=place.source,
         code=place.code,
         reason=f"torch.export cannot follow the model here ({type(error).__name__}: {first[:200]}).",
-        fix="Replace control flow that depends on values by torch.where, and calls that leave PyTorch by operators.",
+        fix=(
+            "Replace control flow that depends on values by torch.where, and calls that leave PyTorch by "
+            "operators."
+        ),
         kind="export",
     )
 

@@ -1,6 +1,7 @@
 """Where a program hides a dependence from autograd: detach() and no_grad blocks.
 
-The closed form of Integrated Gradients needs the gradient of F, and autograd gives another one if part of F is hidden.
+The closed form of Integrated Gradients needs the gradient of F, and autograd gives another one if part of F
+is hidden.
 """
 
 from collections.abc import Iterable

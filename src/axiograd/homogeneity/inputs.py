@@ -153,6 +153,7 @@ def _expand(baseline: Any, value: Tensor, name: str) -> Tensor | None:
         tensor = tensor.expand(value.shape)
     except RuntimeError as error:
         raise BaselineError(
-            f"the baseline of {name} has shape {tuple(tensor.shape)}, which does not broadcast to {tuple(value.shape)}"
+            f"the baseline of {name} has shape {tuple(tensor.shape)}, which does not broadcast to "
+            f"{tuple(value.shape)}"
         ) from error
     return tensor if bool((tensor != 0).any()) else None

@@ -13,6 +13,7 @@ from axiograd.attribution import Gradient, InputXGradient, Saliency, XGradient
 from axiograd.errors import ConfigurationError
 from axiograd.homogeneity import certify
 from axiograd.priors import Prior
+from axiograd.priors.batch_mean import n_ranks
 from axiograd.training.loss import AttributionLoss, LossTerms, output_shape
 from axiograd.training.targets import output_weights
 
@@ -23,6 +24,9 @@ _COMBINE: Mapping[type, Callable[[Tensor, Tensor], Tensor]] = {
     Gradient: lambda x, gradient: gradient,  # noqa: ARG005 (of both)
     Saliency: lambda x, gradient: gradient.abs(),  # noqa: ARG005 (of both)
 }
+
+
+_WRAPPERS = (nn.parallel.DistributedDataParallel, nn.DataParallel)
 
 
 class CompileFallbackWarning(UserWarning):
@@ -74,7 +78,7 @@ class CompiledStep:
             try:
                 return self._compiled(self._step, inputs, target, attribution_target, arguments)
             except Exception as error:  # noqa: BLE001  # whatever a compiler may raise: the step as written decides
-                failure = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"
+                failure = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         terms = self.loss(self.model, inputs, target, attribution_target=attribution_target, **arguments)
         terms.total.backward()
         if failure is not None:
@@ -91,18 +95,24 @@ class CompiledStep:
             self._fall_back(f"{type(method).__name__} is not a function of the input and one gradient")
         elif not isinstance(inputs, Tensor):
             self._fall_back("the inputs are not one tensor")
-        elif isinstance(self.model, nn.parallel.DistributedDataParallel | nn.DataParallel):
-            self._fall_back(f"{type(self.model).__name__} synchronises gradients in backward() only")
+        elif n_ranks() > 1 or any(isinstance(part, _WRAPPERS) for part in self.model.modules()):
+            self._fall_back("a model on several processes synchronises its gradients in backward() only")
         elif getattr(method, "baseline", None) is not None:
             self._fall_back("the method has a baseline other than zero")
+        elif (degree := self._degree_of(method, inputs)) is None:
+            self._fall_back("the model's degree is not certified")
         else:
-            if isinstance(method, XGradient):
-                self._degree = method.degree or certify(self.model, inputs).degree
+            self._degree = degree
 
             def step(*args: Any) -> Any:
                 return grad(self._objective, has_aux=True)(*args)
 
             self._step = torch.compile(_with_own_code(step), **self.compile_options)
+
+    def _degree_of(self, method: Any, inputs: Tensor) -> float | None:
+        if not isinstance(method, XGradient):
+            return 1.0
+        return method.degree or certify(self.model, inputs).degree
 
     def _objective(
         self,

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from axiograd._typing import Inputs, Target
 from axiograd.attribution import Attribution, Gradient, XGradient
+from axiograd.attribution._state import module_of
 from axiograd.attribution._target import logits
 from axiograd.errors import ConfigurationError, DisconnectedError
 from axiograd.training.distributed import refuse_static_graph
@@ -50,7 +51,7 @@ class AttributionLoss(nn.Module):
 
     >>> from axiograd.priors import L1
     >>> model = nn.Sequential(nn.Linear(3, 8, bias=False), nn.ReLU(), nn.Linear(8, 2, bias=False))
-    >>> loss = AttributionLoss(nn.functional.cross_entropy, L1(), weight=0.1, degree=1)
+    >>> loss = AttributionLoss(nn.functional.cross_entropy, L1(), weight=0.1)
     >>> terms = loss(model, torch.randn(4, 3), torch.tensor([0, 1, 1, 0]))
     >>> terms.total.backward()
     >>> bool(torch.isclose(terms.total, terms.task + 0.1 * terms.prior)), terms.attributions.shape
@@ -209,15 +210,16 @@ def _batch(inputs: Inputs) -> int:
 
 def _check_connected(prior: Tensor, model: Any) -> None:
     """Raise unless some parameter has a gradient from the prior: else training would ignore it without a word."""
-    if not isinstance(model, nn.Module):
-        return
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    if not parameters:
+    module = module_of(model)
+    parameters = [] if module is None else [p for p in module.parameters() if p.requires_grad]
+    if module is not None and not parameters:
         raise DisconnectedError("the model has no parameter that requires a gradient; unfreeze what should be trained")
     if not prior.requires_grad:
         raise DisconnectedError(
             "the prior has no gradient: the attributions are detached, by the method, by the model or by the prior"
         )
+    if module is None:  # a function keeps its parameters to itself
+        return
     try:
         gradients = torch.autograd.grad(prior, parameters, retain_graph=True, allow_unused=True)
     except RuntimeError as error:

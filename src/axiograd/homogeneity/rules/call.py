@@ -94,7 +94,8 @@ class Call:
     def require_invariant(
         self, value: Value, reason: str, fix: str, *, kind: str = "activation", then: Value | None = None
     ) -> Value:
-        """The result of an operator that needs an argument of degree 0; `then` is what to go on with otherwise."""
+        """The result of an operator that needs an argument of degree 0; `then` is what to go on with "
+        "otherwise."""
         if is_invariant(value):
             return of_degree(0)
         self.report(reason, fix, kind=kind)
@@ -103,7 +104,8 @@ class Call:
     def _report_conflict(self, conflict: Conflict, role: str, kind: str) -> None:
         if len(conflict.degrees) > 1:
             self.report(
-                f"{role.capitalize()} mixes {plural_degrees(conflict.degrees)}, so it has no degree of its own.",
+                f"{role.capitalize()} mixes {plural_degrees(conflict.degrees)}, so it has no degree of "
+                "its own.",
                 DEGREES_FIX,
                 kind="degrees",
             )
