@@ -57,6 +57,7 @@ def read_sample(
         "prediction": [None if p is None else str(p) for p in _per_view(prediction, named)],
         "score": [_number(s) for s in _per_view(score, named)],
         "completeness": [_number(c) for c in _per_view(completeness, named)],
+        "image": image is not None,
         "details": {str(k): str(v) for k, v in details.items()},
     }
     if flat:

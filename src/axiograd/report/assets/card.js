@@ -54,10 +54,9 @@ class Card {
     return at >= 0 ? at : Math.min(view, this.sample.views.length - 1);
   }
 
+  // Cards away from the window catch up when they come near it.
   setView(view) {
     this.view = this.nearest(view);
-    this.slider.set(this.view);
-    this.describe();
     this.draw();
   }
 
@@ -81,7 +80,9 @@ class Card {
   }
 
   draw() {
+    if (!this.drawn) return;
+    this.slider.set(this.view);
     this.describe();
-    if (this.drawn) this.drawn.draw(this.view, this.settings.blend, this.settings.shared);
+    this.drawn.draw(this.view, this.settings.blend, this.settings.shared);
   }
 }

@@ -59,8 +59,9 @@ class Detail {
         element("div", { className: "buttons" }, button("←", "Previous sample (p)", -1), button("→", "Next sample (n)", 1),
           element("button", { type: "button", textContent: "Close", "data-keep": "close", onclick: () => this.dialog.close() }))),
       element("div", { className: "detail-body" },
-        element("div", { className: "large" }, this.large.root, this.bar && this.bar.root, this.slider.box, blend.box),
-        element("div", { className: "beside" }, this.multiples(payload), this.table, this.details())));
+        element("div", { className: payload.bars ? "large tabular" : "large" },
+          this.large.root, this.bar && this.bar.root, this.slider.box, blend.box),
+        element("div", { className: "beside" }, this.multiples(payload), this.details(), this.table)));
     this.show(this.view);
     if (!this.dialog.open) this.dialog.showModal();
     this.focus(kept);
@@ -92,17 +93,16 @@ class Detail {
 
   numbers() {
     const { sample } = this;
-    const rows = [["true class", () => sample.label], ["predicted", (i) => sample.prediction[i]],
-      ["score", (i) => sample.score[i]], ["completeness error", (i) => sample.completeness[i]],
-      ["sum of attributions", (i) => this.sum(i)]]
-      .map(([name, cell]) => [name, sample.views.map((_, i) => cell(i))])
-      .filter(([, cells]) => cells.some((cell) => cell !== null && cell !== undefined));
-    const head = element("tr", {}, element("td"), ...sample.views.map((v, i) =>
-      element("th", { scope: "col", textContent: data.views[v], className: i === this.view ? "chosen" : "" })));
-    const body = rows.map(([name, cells]) => element("tr", {}, element("th", { scope: "row", textContent: name }),
-      ...cells.map((cell, i) => element("td", {
-        textContent: number(cell),
-        className: name === "predicted" ? { true: "yes", false: "no" }[outcome(sample, i)] ?? "" : "",
+    const columns = [["predicted", (i) => sample.prediction[i]], ["score", (i) => sample.score[i]],
+      ["completeness error", (i) => sample.completeness[i]], ["sum of attributions", (i) => this.sum(i)]]
+      .filter(([, cell]) => sample.views.some((_, i) => cell(i) !== null));
+    const head = element("tr", {}, element("td"), ...columns.map(([name]) =>
+      element("th", { scope: "col", textContent: name, className: name === "predicted" ? "" : "number" })));
+    const body = sample.views.map((view, i) => element("tr", {},
+      element("th", { scope: "row", textContent: data.views[view], className: i === this.view ? "chosen" : "" }),
+      ...columns.map(([name, cell]) => element("td", {
+        textContent: number(cell(i)),
+        className: name === "predicted" ? { true: "yes", false: "no" }[outcome(sample, i)] ?? "" : "number",
       }))));
     this.table.replaceChildren(element("table", {}, element("thead", {}, head), element("tbody", {}, ...body)));
   }
@@ -113,7 +113,8 @@ class Detail {
   }
 
   details() {
-    const entries = Object.entries(this.sample.details);
+    const { label, details } = this.sample;
+    const entries = [...(label === null ? [] : [["true class", label]]), ...Object.entries(details)];
     if (!entries.length) return null;
     return element("dl", { className: "facts" }, ...entries.map(([name, value]) =>
       element("div", {}, element("dt", { textContent: name }), element("dd", { textContent: value }))));

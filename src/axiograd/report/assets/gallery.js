@@ -14,7 +14,9 @@ class Gallery {
     this.observer = new IntersectionObserver((entries) => {
       for (const { target, isIntersecting } of entries) isIntersecting ? target.card.enter() : target.card.leave();
     }, { rootMargin: "500px 0px" });
-    section.append(this.filters(), this.sliders(), this.count, this.grid, this.more);
+    const keys = element("p", { className: "note keys", textContent: "Keys: / filters, v changes the view of all samples; "
+      + "in a sample, n and p step to the next and the previous, arrows move sliders and, on the picture, from pixel to pixel." });
+    section.append(this.filters(), this.sliders(), this.count, this.grid, this.more, keys);
     this.detail = new Detail(this.settings, () => this.matching.map((card) => card.id));
     this.update();
     window.addEventListener("hashchange", () => this.follow());
@@ -56,6 +58,7 @@ class Gallery {
     const everything = { views: data.views.map((_, i) => i), name: "" };
     this.view = viewSlider(everything, 0, (view) => this.setView(view), "View of all samples");
     this.blend = blendSlider(this.settings.blend, (blend) => { this.settings.blend = blend; this.redraw(); }, "From image to heatmap, all samples");
+    this.blend.box.hidden = !data.samples.some((sample) => sample.image);
     const shared = element("input", { type: "checkbox", onchange: () => { this.settings.shared = shared.checked; this.redraw(); } });
     const bar = colourBar();
     bar.root.querySelector(".ends").replaceChildren(element("span", { textContent: "against" }), element("span", { textContent: "for the target" }));
