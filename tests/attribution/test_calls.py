@@ -3,10 +3,10 @@
 import pytest
 import torch
 import transformers
-from support.networks import build
 from torch import nn
 
 import axiograd
+from support.networks import build
 
 NETWORK, X = build("linear")
 

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from support.networks import build
 from torch import nn
 
 import axiograd
 from axiograd.errors import BaselineError, DisconnectedError, InputError, NotFiniteError, TargetError
+from support.networks import build
 
 NETWORK, X = build("linear")
 
@@ -40,7 +40,7 @@ def test_targets(target, message):
 def test_output_that_is_not_one_scalar_per_sample():
     with pytest.raises(TargetError, match="samples along the first dimension"):
         axiograd.Gradient(lambda x: x.sum(0)).attribute(X, 0)
-    with pytest.raises(TargetError, match="returned dict.*callable"):
+    with pytest.raises(TargetError, match=r"returned dict.*callable"):
         axiograd.Gradient(lambda x: {"a": x}).attribute(X, 0)
 
 
@@ -76,7 +76,7 @@ def test_not_finite_outputs_and_gradients_name_the_sample():
     x = torch.tensor([[1.0], [0.0], [2.0]])
     with pytest.raises(NotFiniteError, match="outputs of sample 1"):
         axiograd.Gradient(lambda x: 1 / x.sum(1)).attribute(x)
-    with pytest.raises(NotFiniteError, match="gradients of sample 1.*epsilon"):
+    with pytest.raises(NotFiniteError, match=r"gradients of sample 1.*epsilon"):
         axiograd.Gradient(lambda x: x.sum(1).sqrt()).attribute(x)
     with pytest.raises(NotFiniteError, match="gradients of sample 1"):
         axiograd.Gradient(lambda x: x.sqrt().expand(-1, 2)).attribute(x, "all")

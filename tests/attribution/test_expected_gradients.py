@@ -1,12 +1,12 @@
 import pytest
 import torch
-from support.networks import build
-from support.oracles import integrated_gradients
 from torch.utils.data import DataLoader, TensorDataset
 
 import axiograd
 from axiograd.attribution.references import References
 from axiograd.errors import BaselineError, ConfigurationError
+from support.networks import build
+from support.oracles import integrated_gradients
 
 
 def generator(seed=0):
@@ -33,8 +33,7 @@ def test_repeatable_with_a_generator():
     network, x = build("linear")
     references = torch.randn(9, 7, dtype=torch.float64)
     first, second = (
-        axiograd.ExpectedGradients(network, references, generator=generator(3)).attribute(x, target=0)
-        for _ in range(2)
+        axiograd.ExpectedGradients(network, references, generator=generator(3)).attribute(x, target=0) for _ in range(2)
     )
     assert torch.equal(first, second)
     method = axiograd.ExpectedGradients(network, references)

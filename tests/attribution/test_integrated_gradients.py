@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 import torch
-from support.networks import REGULAR, build
-from support.oracles import integrated_gradients
 
 import axiograd
 from axiograd.attribution.quadrature import nodes_and_weights
 from axiograd.errors import ConfigurationError, InputError
+from support.networks import REGULAR, build
+from support.oracles import integrated_gradients
 
 RULES = ["gausslegendre", "riemann_left", "riemann_right", "riemann_middle", "riemann_trapezoid"]
 SMOOTH = ["layer norm", "attention", "lstm"]
@@ -52,7 +52,9 @@ def test_rules_on_a_network(rule):
 
 
 @pytest.mark.parametrize("rows", [1, 3, 4, 9, 1000, None])
-@pytest.mark.parametrize("target", [1, torch.tensor([0, 1, 2, 0]), [2, 1, 0, 1], "all", lambda out: out.square().sum(1)])
+@pytest.mark.parametrize(
+    "target", [1, torch.tensor([0, 1, 2, 0]), [2, 1, 0, 1], "all", lambda out: out.square().sum(1)]
+)
 def test_chunking_does_not_change_the_answer(rows, target):
     network, x = build("linear")
     reference = axiograd.IntegratedGradients(network, 10, internal_batch_size=10_000).attribute(x, target=target)

@@ -2,9 +2,9 @@
 
 import torch
 from hypothesis import given, settings, strategies as st
-from support.networks import HOMOGENEOUS, REGULAR, build
 
 import axiograd
+from support.networks import HOMOGENEOUS, REGULAR, build
 
 seeds = st.integers(0, 2**31 - 1)
 homogeneous = st.sampled_from(sorted(HOMOGENEOUS))
@@ -13,7 +13,9 @@ ordinary = settings(deadline=None, max_examples=40)
 
 
 def methods(name, network):
-    return axiograd.IntegratedGradients(network, 4) if name == "IntegratedGradients" else getattr(axiograd, name)(network)
+    return (
+        axiograd.IntegratedGradients(network, 4) if name == "IntegratedGradients" else getattr(axiograd, name)(network)
+    )
 
 
 @ordinary
@@ -47,7 +49,7 @@ def test_batch_independence(name, method, seed):
 @given(single_pass, seeds)
 def test_tuple_and_single_keyword_and_positional_agree(method, seed):
     network, x = build("linear", seed=seed)
-    attributor = methods(method, lambda features: network(features))
+    attributor = methods(method, lambda features: network(features))  # noqa: PLW0108  # names the argument
     single = attributor.attribute(x, 1)
     (from_tuple,) = attributor.attribute((x,), 1)
     from_keyword = attributor.attribute({"features": x}, 1)["features"]

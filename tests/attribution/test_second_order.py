@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from support.networks import HOMOGENEOUS, REGULAR, build
-from support.oracles import directional_derivative
 
 import axiograd
+from support.networks import HOMOGENEOUS, REGULAR, build
+from support.oracles import directional_derivative
 
 METHODS = {
     "XGradient": lambda m: axiograd.XGradient(m, degree=1),

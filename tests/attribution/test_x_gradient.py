@@ -1,12 +1,12 @@
 import captum.attr
 import pytest
 import torch
-from support.networks import HOMOGENEOUS, build
-from support.oracles import integrated_gradients
 from torch import nn
 
 import axiograd
 from axiograd.errors import BaselineError, ConfigurationError, NotHomogeneousError
+from support.networks import HOMOGENEOUS, build
+from support.oracles import integrated_gradients
 
 
 def relative(a, b):

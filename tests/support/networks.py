@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -92,7 +94,7 @@ REGULAR = {
 
 def mlp(*, bias: bool, sizes: tuple[int, ...] = (7, 16, 8, 3)) -> nn.Sequential:
     layers: list[nn.Module] = []
-    for n_in, n_out in zip(sizes[:-1], sizes[1:], strict=True):
+    for n_in, n_out in pairwise(sizes):
         layers += [nn.Linear(n_in, n_out, bias=bias), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
 

@@ -36,7 +36,9 @@ def leaves(features: Sequence[Tensor], *, create_graph: bool) -> tuple[Tensor, .
 
 def run(model: Model, arguments: Arguments, features: Sequence[Tensor]) -> Any:
     """Call the model on copies, so that a layer that works in place changes neither leaves nor the user's tensors."""
-    return arguments.call(model, [x.clone() for x in features])
+    # Compiled code works on copies anyway, and its tracer warns about tensors that are not leaves.
+    compiled = hasattr(model, "_orig_mod")
+    return arguments.call(model, [x if compiled and x.is_leaf else x.clone() for x in features])
 
 
 def differentiate(model: Model, arguments: Arguments, score: Score, *, create_graph: bool) -> Pass:

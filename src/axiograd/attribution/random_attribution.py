@@ -21,15 +21,17 @@ class RandomAttribution(Attribution):
 
     def __init__(self, model: Model, *, generator: torch.Generator | None = None) -> None:
         super().__init__(model)
+        self.generator = generator
         # Its own generator: a call leaves the global random state as it was, and yet no two calls agree.
-        self.generator = generator or torch.Generator().manual_seed(int(torch.randint(2**62, ())))
+        self._own = torch.Generator().manual_seed(int(torch.randint(2**62, ())))
 
     def _compute(self, call: Call) -> Computed:
         with torch.no_grad():
             outputs = run(call.model, call.arguments, call.arguments.features)
             n = self._score(outputs, call.target, call.arguments.batch).shape[1:]
+        generator = self.generator or self._own
         draws = [
-            torch.randn((*n, *x.shape), dtype=x.dtype, generator=self.generator).to(x.device)
+            torch.randn((*n, *x.shape), dtype=x.dtype, generator=generator).to(x.device)
             for x in call.arguments.features
         ]
         return Computed(draws, outputs)

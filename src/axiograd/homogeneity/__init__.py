@@ -1,10 +1,11 @@
-"""What is exact: degrees of homogeneity, the certificate, and the conversion into X-DNNs."""
+"""What is exact: which functions are homogeneous, proven operator by operator, and how to make them so."""
 
-from typing import Any
-
-from axiograd.errors import NotHomogeneousError
-
-
-def certify(model: Any, example_inputs: Any, **options: Any) -> Any:
-    """Refuse everything: XGradient(model, degree=k) works without a certificate."""
-    raise NotHomogeneousError(f"no certificate for {type(model).__name__}: pass degree=")
+from axiograd.homogeneity.certificate import (
+    Certificate as Certificate,
+    Epsilon as Epsilon,
+    Violation as Violation,
+)
+from axiograd.homogeneity.certification import certify as certify
+from axiograd.homogeneity.conversion import Conversion as Conversion, Edit as Edit, Lifted as Lifted, to_xdnn as to_xdnn
+from axiograd.homogeneity.rules.registry import rule as rule
+from axiograd.homogeneity.verification import Verification as Verification, verify as verify

@@ -1,0 +1,204 @@
+"""`certify`: a proof that a model is homogeneous, or everything that stands in its way."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from torch import Tensor, fx
+from torch.export.graph_signature import ConstantArgument
+
+from axiograd._typing import Inputs
+from axiograd.homogeneity.cache import CACHE
+from axiograd.homogeneity.certificate import Certificate, Violation
+from axiograd.homogeneity.domain import Constant, Value, number, of_degree, same
+from axiograd.homogeneity.failure import explain_failure
+from axiograd.homogeneity.gradient import ancestors, gradient_cuts
+from axiograd.homogeneity.inputs import Arguments, Leaf, take_apart
+from axiograd.homogeneity.interpret import Interpreter
+from axiograd.homogeneity.model import describe_mode, describe_model, unwrap
+from axiograd.homogeneity.report import Report
+from axiograd.homogeneity.trace import Program, trace
+from axiograd.homogeneity.wording import LIFT_FIX
+
+FINITE = "values stay finite, and gradients are those of the operators (no custom backward)"
+
+
+def certify(
+    model: Callable[..., Any],
+    example_inputs: Inputs,
+    *,
+    baseline: Any = None,
+    additional_forward_args: Any = None,
+    wrt: int | str | Iterable[int | str] | None = None,
+) -> Certificate:
+    """Prove F(αx) = αᵏF(x) for every α > 0, operator by operator, or list every violation.
+
+    Floating-point inputs scale together, or those named in `wrt`; everything else is constant.
+    With `baseline=b`, F is certified as a homogeneous function of x − b.
+
+    >>> import torch, axiograd.homogeneity as h
+    >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8, bias=False), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+    >>> certificate = h.certify(model, torch.ones(3, 4))
+    >>> certificate.ok, certificate.violations[0].module, certificate.violations[0].parameters
+    (False, '2', ('2.bias',))
+    >>> h.certify(lambda x: x * x.norm(), torch.ones(3)).degree
+    2.0
+    """
+    model = unwrap(model)
+    arguments = take_apart(
+        example_inputs, additional_forward_args=additional_forward_args, wrt=wrt, baseline=baseline
+    )
+    key = CACHE.key(model, arguments)
+    found = CACHE.find(model, key)
+    if found is not None:
+        return found
+    certificate, consulted = _certify(model, arguments)
+    CACHE.keep(model, key, certificate, consulted)
+    return certificate
+
+
+def _certify(model: Callable[..., Any], arguments: Arguments) -> tuple[Certificate, list[Tensor] | None]:
+    report = Report()
+    shifted = any(leaf.baseline is not None for leaf in arguments.leaves)
+    consulted: dict[int, Tensor] = {}
+    outputs: list[tuple[Value, bool]] = []
+    dynamic: tuple[str, ...] = ()
+    visits = 0
+    try:
+        program = trace(model, arguments, static=shifted)
+    except Exception as error:  # noqa: BLE001 - whatever the export says becomes a violation or a clear error
+        report.add(explain_failure(model, arguments, error))
+    else:
+        dynamic = program.dynamic
+        interpreter = Interpreter(program.graph_module, report)
+        outputs = _walk(program, arguments, interpreter, consulted)
+        visits = interpreter.visits
+    degrees = tuple(_degree_of(value) for value, _ in outputs)
+    floating = [d for d, (_, is_floating) in zip(degrees, outputs, strict=True) if is_floating]
+    degree = _verdict(floating, report, traced=bool(outputs))
+    report.assume(FINITE)
+    certificate = Certificate(
+        ok=degree is not None and not report.violations,
+        degree=degree,
+        degrees=degrees,
+        exact=all(value.exact for value, _ in outputs) and bool(outputs),
+        violations=report.violations,
+        epsilons=report.epsilons,
+        assumptions=report.assumptions,
+        model=describe_model(model),
+        mode=describe_mode(model),
+        inputs=tuple(leaf.describe() for leaf in arguments.leaves),
+        dynamic=dynamic,
+        baseline=shifted,
+        nodes=visits,
+    )
+    return certificate, list(consulted.values())
+
+
+def _walk(
+    program: Program, arguments: Arguments, interpreter: Interpreter, consulted: dict[int, Tensor]
+) -> list[tuple[Value, bool]]:
+    graph = program.graph_module.graph
+    nodes = {node.name: node for node in graph.nodes}
+    scaling = {name for name, i in program.inputs.items() if arguments.leaves[i].scales}
+    for cut in gradient_cuts(program.original, scaling):
+        interpreter.report.violation(
+            cut,
+            op="detach" if hasattr(cut.target, "_schema") else "no_grad",
+            reason=(
+                "The gradient of a value that depends on the input is cut, so that autograd's ∇F is "
+                "not that of F."
+            ),
+            fix="Leave the value attached, or compute it from constants.",
+            kind="gradient",
+        )
+    for name, (title, tensor) in program.constants.items():
+        interpreter.environment[nodes[name]] = _constant(title, tensor, consulted)
+    for name, index in program.inputs.items():
+        interpreter.environment[nodes[name]] = _input(arguments.leaves[index])
+    targets = [nodes[o] for o in program.outputs if isinstance(o, str)]
+    needed = ancestors(targets)
+    interpreter.run(node for node in graph.nodes if node in needed)
+    return [_output(o, nodes, interpreter) for o in program.outputs]
+
+
+def _constant(name: str, tensor: Any, consulted: dict[int, Tensor]) -> Value:
+    def consult() -> Any:
+        if isinstance(tensor, Tensor):
+            consulted[id(tensor)] = tensor
+        return tensor
+
+    return Value(degree=0.0, constant=Constant(consult, (name,)))
+
+
+def _input(leaf: Leaf) -> Value:
+    if not isinstance(leaf.value, Tensor):
+        return number(leaf.value) if isinstance(leaf.value, int | float | complex) else of_degree(0)
+    if not leaf.scales:
+        return of_degree(0)
+    return Value(degree=1.0, offset=leaf.baseline)
+
+
+def _output(
+    output: str | ConstantArgument, nodes: dict[str, fx.Node], interpreter: Interpreter
+) -> tuple[Value, bool]:
+    if isinstance(output, ConstantArgument):
+        value = output.value
+        return (number(value) if isinstance(value, int | float) else of_degree(0)), False
+    node = nodes[output]
+    value = interpreter.environment[node]
+    meta = node.meta.get("val")
+    is_floating = isinstance(meta, Tensor) and (meta.is_floating_point() or meta.is_complex())
+    if isinstance(value, Value) and value.offset is not None:
+        interpreter.report.violation(
+            node,
+            op="output",
+            reason="The baseline is still in the output.",
+            fix="Subtract the baseline from the input first: x − b must be what the network sees.",
+            kind="constant",
+        )
+    return value, is_floating or not isinstance(meta, Tensor)
+
+
+def _degree_of(value: Value) -> float | None:
+    if value.unknown or not value.sound or value.offset is not None:
+        return None
+    return float("inf") if value.is_zero() else value.degree
+
+
+def _verdict(degrees: list[float | None], report: Report, *, traced: bool) -> float | None:
+    """The one degree of all outputs; refused below 1."""
+    known = [d for d in degrees if d is not None and d != float("inf")]
+    if len(known) < len([d for d in degrees if d != float("inf")]):
+        if not report.violations:
+            _refuse(report, "Nothing is known about an output.", LIFT_FIX)
+        return None
+    if traced and not degrees:
+        _refuse(report, "The model returns no floating-point tensor.", "Return the logits.")
+    if not degrees:
+        return None
+    degree = known[0] if known else 1.0
+    if not all(same(d, degree) for d in known):
+        listed = " and ".join(f"{d:g}" for d in sorted(set(known)))
+        _refuse(
+            report,
+            f"The outputs have degrees {listed}; attribution needs one.",
+            "Attribute to one output at a time: wrap the model so that it returns that output.",
+        )
+        return None
+    if degree < 1 and not same(degree, 1):
+        why = (
+            "the output does not change with the scale of the input"
+            if same(degree, 0)
+            else "its gradient blows up at 0"
+        )
+        _refuse(
+            report,
+            f"The output has degree {degree:g}, below 1: {why}, and Integrated Gradients has no closed "
+            "form there.",
+            f"Take out the last normalisation or squashing, or use a scale-keeping one. {LIFT_FIX}",
+        )
+    return degree
+
+
+def _refuse(report: Report, reason: str, fix: str) -> None:
+    report.add(Violation(module="", op="output", source="", reason=reason, fix=fix, kind="output"))

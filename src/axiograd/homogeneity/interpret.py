@@ -1,0 +1,240 @@
+"""The walk: one visit per operator, one abstract value per result."""
+
+import operator
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, fx
+
+from axiograd.homogeneity.control_flow import interpret_body
+from axiograd.homogeneity.domain import UNKNOWN, Constant, Value, of_degree
+from axiograd.homogeneity.offset import follow_offset
+from axiograd.homogeneity.report import Report, Silent
+from axiograd.homogeneity.rules import lookup
+from axiograd.homogeneity.rules.call import Call, Sink, as_value, flatten, is_invariant
+
+#: What a node stands for: a value, or a tuple of them.
+Known: TypeAlias = Any
+
+_PYTHON = {
+    operator.add: "aten::add",
+    operator.sub: "aten::sub",
+    operator.mul: "aten::mul",
+    operator.truediv: "aten::div",
+    operator.neg: "aten::neg",
+    operator.pow: "aten::pow",
+}
+#: Their result is whatever the memory held.
+_UNINITIALISED = {
+    "aten::empty",
+    "aten::empty_like",
+    "aten::new_empty",
+    "aten::empty_strided",
+    "aten::new_empty_strided",
+}
+
+
+class Interpreter:
+    """Walks a graph once; the environment holds what is known about each node."""
+
+    def __init__(self, module: torch.nn.Module, report: Report) -> None:
+        self.module = module
+        self.report = report
+        self.environment: dict[fx.Node, Known] = {}
+        self.visits = 0
+
+    def run(self, nodes: Iterable[fx.Node]) -> None:
+        for node in nodes:
+            if node not in self.environment and node.op in {"call_function", "get_attr"}:
+                self.visits += 1
+                self.environment[node] = self._visit(node)
+
+    def read(self, item: Any) -> Any:
+        """An argument with nodes replaced by what is known about them."""
+        if isinstance(item, fx.Node):
+            return self.environment[item]
+        if isinstance(item, list | tuple):
+            return [self.read(i) for i in item]
+        if isinstance(item, dict):
+            return {k: self.read(v) for k, v in item.items()}
+        return item
+
+    def _visit(self, node: fx.Node) -> Known:
+        if node.op == "get_attr":
+            return self._attribute(node)
+        args, kwargs = self.read(node.args), self.read(node.kwargs)
+        if node.target is operator.getitem and isinstance(args[0], tuple):
+            return args[0][args[1]]
+        values = list(flatten((args, kwargs)))
+        if any(v.unknown for v in values):
+            return self._spread(node, UNKNOWN, values, sound=False)
+        if all(v.is_constant for v in values) and not self._is_random(node):
+            return Value(degree=0.0, constant=self._fold(node, args, kwargs, values))
+        if not isinstance(node.target, torch._ops.OpOverload):  # noqa: SLF001 - no public name
+            return self._python(node, args, values)
+        return self._operator(node, node.target._schema.name, _bind(node, args, kwargs), values)  # noqa: SLF001
+
+    def _attribute(self, node: fx.Node) -> Known:
+        owner: Any = self.module
+        for part in str(node.target).split("."):
+            owner = getattr(owner, part)
+        if isinstance(owner, torch.nn.Module):
+            return owner
+        return Value(degree=0.0, constant=Constant(lambda: owner, (str(node.target),)))
+
+    def _python(self, node: fx.Node, args: list[Any], values: list[Value]) -> Known:
+        """Python operators on sizes and numbers, and higher-order operators."""
+        body = interpret_body(self, node, args)
+        if body is not None:
+            return body
+        name = _PYTHON.get(node.target) if callable(node.target) else None
+        if name is not None and all(v.offset is None for v in values):
+            keys = ("self", "exponent") if name == "aten::pow" else ("self", "other")
+            return self._operator(node, name, dict(zip(keys, args, strict=False)), values)
+        return self._operator(node, _title(node.target), {}, values)
+
+    def _operator(self, node: fx.Node, name: str, arguments: dict[str, Any], values: list[Value]) -> Known:
+        if any(v.offset is not None for v in values):
+            followed = follow_offset(self, node, name, values)
+            if followed is not None:
+                return self._spread(node, followed, values)
+            arguments = _without_offset(arguments)
+        found = lookup(name)
+        if all(is_invariant(v) for v in values):
+            return self._invariant(node, name, arguments, values)
+        call = Call(node, name, arguments, self.report)
+        if found is None:
+            call.report(
+                f"No rule for {call.title}, so nothing is known about its result.",
+                f'Add one with @axiograd.homogeneity.rule("{name}"), or write the operator with known ones.',
+                kind="rule",
+            )
+            return self._spread(node, UNKNOWN, values, sound=False)
+        return self._spread(node, found(call), values, sound=call.sound, exact=call.exact)
+
+    def _invariant(self, node: fx.Node, name: str, arguments: dict[str, Any], values: list[Value]) -> Known:
+        """Anything computed from values of degree 0 is of degree 0; a rule may know that it is zero or "
+        "free besides."""
+        result: Any = of_degree(0)
+        found = lookup(name)
+        if found is not None:
+            sink: Sink = Silent()
+            call = Call(node, name, arguments, sink)
+            sharper = found(call)
+            items = sharper if isinstance(sharper, tuple) else (sharper,)
+            if (
+                call.sound
+                and call.exact
+                and all(isinstance(v, Value) and v.degree is None and not v.unknown for v in items)
+            ):
+                result = sharper
+            elif "dropout" in name or self._is_random(node):
+                found(Call(node, name, arguments, _AssumptionsOnly(self.report)))
+        return self._spread(node, result, values)
+
+    def _spread(
+        self, node: fx.Node, result: Any, values: list[Value], *, sound: bool = True, exact: bool = True
+    ) -> Known:
+        """Give the result the shape of the node's outputs, and pass on what lies upstream."""
+        sound = sound and all(v.sound for v in values)
+        exact = exact and all(v.exact for v in values)
+        meta = node.meta.get("val")
+        if isinstance(meta, list | tuple):
+            items = result if isinstance(result, tuple) else (result,) * len(meta)
+            return tuple(self._finish(node, v, m, sound, exact) for v, m in zip(items, meta, strict=True))
+        if isinstance(result, tuple):
+            result = result[0]
+        return self._finish(node, result, meta, sound, exact)
+
+    def _finish(self, node: fx.Node, result: Any, meta: Any, sound: bool, exact: bool) -> Value:
+        value = as_value(result) if not isinstance(result, int | float) else of_degree(result)
+        if value.constant is not None:
+            # What a rule hands on is no longer that very constant.
+            value = Value(degree=value.degree, zero=value.zero, unknown=value.unknown)
+        sound = sound and not value.unknown
+        if isinstance(meta, Tensor) and not is_invariant(value) and not value.unknown:
+            if meta.dtype == torch.bool:
+                # "Not zero" is of degree 0.
+                value = of_degree(0)
+            elif not (meta.is_floating_point() or meta.is_complex()):
+                self.report.violation(
+                    node,
+                    op=_title(node.target),
+                    reason=(
+                        f"A value of degree {value.degree or 0:g} is rounded to integers, which jump "
+                        "as the input scales."
+                    ),
+                    fix="Keep it in floating point, or round values of degree 0 only.",
+                    kind="rounding",
+                )
+                sound, value = False, of_degree(0)
+        return value.marked(sound=sound, exact=exact)
+
+    def _is_random(self, node: fx.Node) -> bool:
+        if not isinstance(node.target, torch._ops.OpOverload):  # noqa: SLF001 - no public name
+            return False
+        return (
+            torch.Tag.nondeterministic_seeded in node.target.tags
+            or node.target._schema.name in _UNINITIALISED  # noqa: SLF001
+        )
+
+    def _fold(self, node: fx.Node, args: Any, kwargs: Any, values: list[Value]) -> Constant:
+        names: list[str] = []
+        for value in values:
+            if value.constant is not None and len(names) <= 3:  # noqa: PLR2004 - three names are shown
+                names += [n for n in value.constant.names if n not in names]
+        return Constant(lambda: _compute(node, args, kwargs), tuple(names))
+
+
+class _AssumptionsOnly(Silent):
+    def __init__(self, report: Report) -> None:
+        self._report = report
+
+    def assume(self, text: str) -> None:
+        self._report.assume(text)
+
+
+def _compute(node: fx.Node, args: Any, kwargs: Any) -> Any:
+    target: Callable[..., Any] = node.target  # type: ignore[assignment]
+    try:
+        return target(*materialise(args), **materialise(kwargs))
+    except Exception:  # noqa: BLE001 - a constant that cannot be computed is not known to be zero
+        return None
+
+
+def materialise(item: Any) -> Any:
+    """Arguments with constants replaced by their numbers."""
+    if isinstance(item, Value):
+        return item.constant.value() if item.constant is not None else item.offset
+    if isinstance(item, list | tuple):
+        return [materialise(i) for i in item]
+    if isinstance(item, dict):
+        return {k: materialise(v) for k, v in item.items()}
+    return item
+
+
+def _bind(node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    schema = node.target._schema  # type: ignore[union-attr]  # noqa: SLF001 - the one home of the schema
+    bound = {a.name: a.default_value for a in schema.arguments if a.has_default_value()}
+    names = [a.name for a in schema.arguments]
+    given = {**dict(zip(names, args, strict=False)), **kwargs}
+    # In the order of the schema, so that "the first tensor" means what it says.
+    return {name: given.get(name, bound.get(name)) for name in names if name in given or name in bound}
+
+
+def _without_offset(item: Any) -> Any:
+    if isinstance(item, Value) and item.offset is not None:
+        return of_degree(item.degree or 0).marked(sound=False, exact=item.exact)
+    if isinstance(item, list):
+        return [_without_offset(i) for i in item]
+    if isinstance(item, dict):
+        return {k: _without_offset(v) for k, v in item.items()}
+    return item
+
+
+def _title(target: Any) -> str:
+    schema = getattr(target, "_schema", None)
+    if schema is not None:
+        return str(schema.name).replace("::", ".")
+    return str(getattr(target, "__name__", target))

@@ -1,0 +1,138 @@
+"""Does a program change tensors in place in a way that other names can see?
+
+An in-place operator may be read as its functional twin only if nothing later looks at the old name of its
+target, nor at anything that shares memory with it. Where that is not certain, the program is functionalised.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import fx
+
+_BATCH_NORM = "aten::batch_norm"
+
+#: Composite operators whose result is always a new tensor.
+_FRESH = """
+    conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d linear matmul batch_norm
+    layer_norm group_norm instance_norm rms_norm softmax log_softmax scaled_dot_product_attention max_pool1d
+    max_pool2d max_pool3d upsample_bilinear2d upsample_nearest2d adaptive_avg_pool1d adaptive_avg_pool2d
+    adaptive_avg_pool3d avg_pool1d silu relu6 selu celu
+"""
+_DROPOUT = {
+    f"aten::{name}" for name in ("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")
+}
+_OPAQUE = {
+    f"aten::{name}"
+    for name in ("atleast_1d", "atleast_2d", "atleast_3d", "cartesian_prod", "conj_physical", "unsafe_chunk")
+}
+_FRESH_NAMES = {f"aten::{name}" for name in _FRESH.split()}
+
+
+def is_plain(graph: fx.Graph) -> bool:
+    """True if every in-place operator of the graph can be read as its functional twin."""
+    order = {node: index for index, node in enumerate(graph.nodes)}
+    parent: dict[fx.Node, fx.Node] = {}
+    last_use: dict[fx.Node, int] = {}
+
+    def root(node: fx.Node) -> fx.Node:
+        while parent[node] is not node:
+            parent[node] = parent[parent[node]]
+            node = parent[node]
+        return node
+
+    for node in graph.nodes:
+        parent[node] = node
+        last_use[node] = max((order[user] for user in node.users), default=-1)
+        if node.op != "call_function":
+            continue
+        if any(last_use[root(target)] > order[node] for target in _mutated(node)):
+            return False
+        for source in _shared(node):
+            a, b = root(source), root(node)
+            parent[b] = a
+            last_use[a] = max(last_use[a], last_use[b])
+    return True
+
+
+def undeclared_aliases(graph: fx.Graph) -> set[str]:
+    """Names of operators that may return their argument undeclared; functionalisation must look inside."""
+    targets = [
+        node.target for node in graph.nodes if node.op == "call_function" and _is_composite(node.target)
+    ]
+    schemas = [getattr(target, "_schema", None) for target in targets]
+    return {
+        s.name
+        for s in schemas
+        if s is not None and s.name not in _FRESH_NAMES and all(r.alias_info is None for r in s.returns)
+    }
+
+
+def remove_idle_dropout(graph: fx.Graph) -> None:
+    """Dropout in eval mode is its argument; functionalisation takes it for a copy and loses in-place "
+    "changes."""
+    for node in list(graph.nodes):
+        schema = getattr(node.target, "_schema", None)
+        if schema is not None and schema.name.rstrip("_") in _DROPOUT and node.args[2] is False:
+            node.replace_all_uses_with(node.args[0])
+            graph.erase_node(node)
+
+
+class HiddenAliasError(RuntimeError):
+    """An in-place change that other names may or may not see."""
+
+
+def refuse_hidden_aliases(names: set[str]) -> None:
+    """Operators that functionalisation cannot look inside, beside in-place changes that need it."""
+    hidden = sorted(names & _OPAQUE)
+    if hidden:
+        raise HiddenAliasError(f"a tensor is changed in place that {', '.join(hidden)} may share")
+
+
+def _mutated(node: fx.Node) -> Iterable[fx.Node]:
+    schema = getattr(node.target, "_schema", None)
+    if schema is None:
+        # A higher-order operator; its body is a program of its own.
+        return
+    if schema.name == _BATCH_NORM and node.args[5] is True:
+        # Undeclared in the schema: training updates the running statistics.
+        yield from (a for a in node.args[3:5] if isinstance(a, fx.Node))
+    for argument, value in _bound(node):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            yield from _nodes(value)
+
+
+def _shared(node: fx.Node) -> Iterable[fx.Node]:
+    """Arguments whose memory the result may share."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None:
+        return node.all_input_nodes
+    if schema.name in _FRESH_NAMES:
+        return ()
+    if _is_composite(node.target):
+        return node.all_input_nodes
+    return [n for argument, value in _bound(node) if argument.alias_info is not None for n in _nodes(value)]
+
+
+def _bound(node: fx.Node) -> Iterable[tuple[Any, Any]]:
+    arguments = node.target._schema.arguments  # type: ignore[union-attr]  # noqa: SLF001 - the one home of the schema
+    for argument, value in zip(arguments, node.args, strict=False):
+        yield argument, value
+    for argument in arguments[len(node.args) :]:
+        if argument.name in node.kwargs:
+            yield argument, node.kwargs[argument.name]
+
+
+def _is_composite(target: Any) -> bool:
+    """A composite operator (dropout in eval mode, say) may hand back its argument without declaring it."""
+    return isinstance(target, torch._ops.OpOverload) and target.has_kernel_for_dispatch_key(  # noqa: SLF001 - no public name
+        torch._C.DispatchKey.CompositeImplicitAutograd  # noqa: SLF001 - no public name
+    )
+
+
+def _nodes(value: Any) -> list[fx.Node]:
+    if isinstance(value, fx.Node):
+        return [value]
+    if isinstance(value, list | tuple):
+        return [n for item in value for n in _nodes(item)]
+    return []

@@ -1,0 +1,52 @@
+"""Where rules send what they find: violations once each, epsilons, assumptions."""
+
+from typing import Any
+
+from torch import fx
+
+from axiograd.homogeneity.certificate import Epsilon, Violation
+from axiograd.homogeneity.location import locate
+
+
+class Report:
+    def __init__(self) -> None:
+        self._violations: dict[tuple[str, ...], Violation] = {}
+        self._epsilons: dict[Epsilon, None] = {}
+        self._assumptions: dict[str, None] = {}
+
+    def violation(self, node: fx.Node, **what: Any) -> None:
+        place = locate(node)
+        self.add(Violation(module=place.module, source=place.source, code=place.code, **what))
+
+    def add(self, violation: Violation) -> None:
+        key = (violation.module, violation.op, violation.source, violation.reason)
+        self._violations.setdefault(key, violation)
+
+    def epsilon(self, node: fx.Node, size: float) -> None:
+        place = locate(node)
+        schema = getattr(node.target, "_schema", None)
+        op = str(node.target) if schema is None else schema.name.replace("::", ".")
+        self._epsilons[Epsilon(place.module, op, place.source, size)] = None
+
+    def assume(self, text: str) -> None:
+        self._assumptions[text] = None
+
+    @property
+    def violations(self) -> tuple[Violation, ...]:
+        return tuple(self._violations.values())
+
+    @property
+    def epsilons(self) -> tuple[Epsilon, ...]:
+        return tuple(self._epsilons)
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        return tuple(self._assumptions)
+
+
+class Silent:
+    """A report that nobody reads: for rules that are asked only for a sharper answer."""
+
+    def violation(self, node: fx.Node, **what: Any) -> None: ...
+    def epsilon(self, node: fx.Node, size: float) -> None: ...
+    def assume(self, text: str) -> None: ...

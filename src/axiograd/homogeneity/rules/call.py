@@ -1,0 +1,143 @@
+"""One operator call as a rule sees it: arguments by name, and ways to answer."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol
+
+from torch import Tensor, fx
+
+from axiograd.homogeneity.domain import Conflict, Value, join, number, of_degree, product, same
+from axiograd.homogeneity.wording import CONSTANT_FIX, DEGREES_FIX, describe_constants, plural_degrees
+
+#: A larger "epsilon" is a constant like any other.
+LARGEST_EPSILON = 1e-2
+
+
+class Sink(Protocol):
+    """Where rules send what they find."""
+
+    def violation(self, node: fx.Node, **what: Any) -> None: ...
+    def epsilon(self, node: fx.Node, size: float) -> None: ...
+    def assume(self, text: str) -> None: ...
+
+
+class Call:
+    """Arguments by their names in the operator's schema; tensors appear as `Value`."""
+
+    def __init__(self, node: fx.Node, name: str, arguments: dict[str, Any], sink: Sink) -> None:
+        self.node = node
+        self.name = name
+        self.arguments = arguments
+        self._sink = sink
+        #: Set once a violation or an epsilon is reported.
+        self.sound = True
+        self.exact = True
+
+    @property
+    def title(self) -> str:
+        return self.name.replace("::", ".")
+
+    def __getitem__(self, name: str) -> Any:
+        return self.arguments[name]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        value = self.arguments.get(name)
+        return default if value is None else value
+
+    def value(self, name: str) -> Value:
+        """An argument as a value, numbers included."""
+        return as_value(self.arguments[name])
+
+    def first(self) -> Value:
+        """The first tensor argument."""
+        return next(self.values())
+
+    def values(self) -> Iterator[Value]:
+        """All tensor arguments."""
+        return flatten(self.arguments.values())
+
+    def degree(self, name: str) -> float:
+        """Degree of an argument; 0 for one that has every degree."""
+        return self.value(name).degree or 0.0
+
+    def shape(self, argument: int = 0) -> tuple[Any, ...]:
+        """Sizes of a positional tensor argument."""
+        node = self.node.args[argument]
+        value = node.meta.get("val") if isinstance(node, fx.Node) else None
+        return tuple(value.shape) if isinstance(value, Tensor) else ()
+
+    def report(
+        self, reason: str, fix: str, *, kind: str = "activation", parameters: tuple[str, ...] = ()
+    ) -> None:
+        self.sound = False
+        self._sink.violation(
+            self.node, op=self.title, reason=reason, fix=fix, kind=kind, parameters=parameters
+        )
+
+    def epsilon(self, size: float) -> None:
+        self.exact = False
+        self._sink.epsilon(self.node, size)
+
+    def assume(self, text: str) -> None:
+        self._sink.assume(text)
+
+    def join(self, *values: Value, role: str = "a sum", kind: str = "constant") -> Value:
+        """The one degree of values that are added, compared or put side by side; reports if there is none."""
+        result = join(values)
+        if isinstance(result, Value):
+            return result
+        self._report_conflict(result, role, kind)
+        return of_degree(result.degree)
+
+    def product(self, *values: Value) -> Value:
+        return product(values)
+
+    def require_invariant(
+        self, value: Value, reason: str, fix: str, *, kind: str = "activation", then: Value | None = None
+    ) -> Value:
+        """The result of an operator that needs an argument of degree 0; `then` is what to go on with "
+        "otherwise."""
+        if is_invariant(value):
+            return of_degree(0)
+        self.report(reason, fix, kind=kind)
+        return of_degree(0) if then is None else then
+
+    def _report_conflict(self, conflict: Conflict, role: str, kind: str) -> None:
+        if len(conflict.degrees) > 1:
+            self.report(
+                f"{role.capitalize()} mixes {plural_degrees(conflict.degrees)}, so it has no degree of "
+                "its own.",
+                DEGREES_FIX,
+                kind="degrees",
+            )
+        if conflict.constants:
+            names, text = describe_constants(conflict.constants)
+            self.report(
+                f"{role.capitalize()} mixes {text} with a value of degree {conflict.degree:g}; "
+                "only zero can stand beside it.",
+                CONSTANT_FIX,
+                kind=kind,
+                parameters=names,
+            )
+
+
+def as_value(item: Any) -> Value:
+    if isinstance(item, Value):
+        return item
+    if isinstance(item, bool | int | float | complex):
+        return number(item)
+    raise TypeError(f"{item!r} is no value")
+
+
+def is_invariant(value: Value) -> bool:
+    """Degree 0, known or free."""
+    return not value.unknown and (value.degree is None or same(value.degree, 0))
+
+
+def flatten(items: Iterable[Any]) -> Iterator[Value]:
+    for item in items:
+        if isinstance(item, Value):
+            yield item
+        elif isinstance(item, list | tuple):
+            yield from flatten(item)
+        elif isinstance(item, dict):
+            yield from flatten(item.values())

@@ -1,0 +1,142 @@
+"""Normalisations: by the input's own statistics they give degree 0 up to epsilon, by constants keep it."""
+
+import torch
+from torch import Tensor
+
+from axiograd.homogeneity.domain import UNKNOWN, ZERO, Value, of_degree, power, product
+from axiograd.homogeneity.rules.call import LARGEST_EPSILON, Call, as_value, is_invariant
+from axiograd.homogeneity.rules.linear import with_bias
+from axiograd.homogeneity.rules.registry import Result, rule
+from axiograd.homogeneity.wording import describe_constants
+
+
+def normalised(call: Call, value: Value, eps: float) -> Value:
+    """x̂ = (x − mean)/√(var + eps): degree 0, up to eps unless x is of degree 0 already."""
+    if value.zero:
+        return ZERO
+    if is_invariant(value) or eps == 0:
+        return of_degree(0)
+    if not 0 < eps <= LARGEST_EPSILON:
+        call.report(
+            f"An epsilon of {eps:g} is no small number beside a variance.",
+            f"Use an epsilon of at most {LARGEST_EPSILON:g}.",
+            kind="normalisation",
+        )
+    else:
+        call.epsilon(eps)
+    return of_degree(0)
+
+
+def _affine(call: Call, value: Value) -> Value:
+    """x̂·weight + bias."""
+    weight, bias = call.get("weight"), call.get("bias")
+    if weight is not None:
+        value = product([value, as_value(weight)])
+    return with_bias(call, value, bias)
+
+
+@rule("aten::layer_norm", "aten::group_norm")
+def norm(call: Call) -> Result:
+    return _affine(call, normalised(call, call.value("input"), call.get("eps", 1e-5)))
+
+
+@rule("aten::native_layer_norm", "aten::native_group_norm")
+def native_norm(call: Call) -> Result:
+    value = call.value("input")
+    return _affine(call, normalised(call, value, call["eps"])), value, power(value, -1)
+
+
+@rule("aten::rms_norm", "aten::_fused_rms_norm")
+def rms_norm(call: Call) -> Result:
+    value = call.value("input")
+    eps = call.get("eps")
+    if eps is None:
+        tensor = call.node.meta.get("val")
+        tensor = tensor[0] if isinstance(tensor, list | tuple) else tensor
+        eps = torch.finfo(tensor.dtype).eps if isinstance(tensor, Tensor) else 0.0
+    result = _affine(call, normalised(call, value, eps))
+    return (result, power(value, -1)) if call.name.endswith("fused_rms_norm") else result
+
+
+@rule("aten::batch_norm", "aten::instance_norm")
+def batch_norm(call: Call) -> Result:
+    by_batch = call["training"] if "training" in call.arguments else call["use_input_stats"]
+    return _by_batch(call) if by_batch else _by_constants(call)
+
+
+@rule("aten::_native_batch_norm_legit_no_training")
+def frozen_batch_norm(call: Call) -> Result:
+    return _by_constants(call), of_degree(0), of_degree(0)
+
+
+@rule(
+    "aten::native_batch_norm", "aten::_native_batch_norm_legit", "aten::_native_batch_norm_legit_functional"
+)
+def native_batch_norm(call: Call) -> Result:
+    value = call.value("input")
+    if not call["training"]:
+        result = _by_constants(call)
+        mean, scale = of_degree(0), of_degree(0)
+    else:
+        result = _by_batch(call)
+        mean, scale = value, power(value, -1)
+    # The updated running statistics mix constants with the batch's own.
+    updated = (UNKNOWN, UNKNOWN) if call.name.endswith("functional") else ()
+    return (result, mean, scale, *updated)
+
+
+def _by_batch(call: Call) -> Value:
+    return _affine(call, normalised(call, call.value("input"), call["eps"]))
+
+
+def _by_constants(call: Call) -> Value:
+    """y = (x − mean)·weight/√(var + eps) + bias with running statistics: keeps the degree if mean and "
+    "bias are zero."""
+    value = call.value("input")
+    if is_invariant(value):
+        return value if value.zero and _no_shift(call) else of_degree(0)
+    shifts = [as_value(call[name]) for name in ("running_mean", "bias") if call.get(name) is not None]
+    others = [as_value(call[name]) for name in ("running_var", "weight") if call.get(name) is not None]
+    if not all(v.is_constant for v in (*shifts, *others)):
+        call.report(
+            "Normalises by values that depend on the input, through an operator that expects running "
+            "statistics.",
+            "Pass running statistics that are buffers of the module.",
+            kind="normalisation",
+        )
+        return value
+    nonzero = [v for v in shifts if not v.is_zero()]
+    if nonzero:
+        names, text = describe_constants(nonzero)
+        call.report(
+            f"Batch normalisation with running statistics shifts a value of degree {value.degree or 0:g} "
+            f"by {text}.",
+            "Set mean and shift to zero, or let axiograd.to_xdnn strip them.",
+            kind="normalisation",
+            parameters=names,
+        )
+    return value
+
+
+def _no_shift(call: Call) -> bool:
+    return all(as_value(call[n]).is_zero() for n in ("running_mean", "bias") if call.get(n) is not None)
+
+
+@rule("aten::cosine_similarity")
+def cosine_similarity(call: Call) -> Result:
+    pair = product([call.value("x1"), call.value("x2")])
+    moving = next((v for v in (call.value("x1"), call.value("x2")) if not is_invariant(v)), pair)
+    return normalised(call, pair if pair.zero else moving, call.get("eps", 1e-8))
+
+
+@rule("aten::pairwise_distance")
+def pairwise_distance(call: Call) -> Result:
+    value = call.join(call.value("x1"), call.value("x2"), role="a distance")
+    eps = call.get("eps", 1e-6)
+    if eps != 0 and not is_invariant(value):
+        call.report(
+            f"Adds an epsilon of {eps:g} to a difference of degree {value.degree or 0:g}.",
+            "Pass eps=0.",
+            kind="constant",
+        )
+    return of_degree(0) if call.get("p", 2.0) == 0 else value

@@ -1,0 +1,205 @@
+"""From a model to a program: a graph of operators, each with its place in the user's code."""
+
+import contextlib
+import functools
+import io
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.export import Dim, ExportedProgram, ShapesCollection, default_decompositions, export
+from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
+from torch.utils import _pytree as pytree
+
+from axiograd.homogeneity.inputs import Arguments
+from axiograd.homogeneity.location import record_user_lines
+from axiograd.homogeneity.mutation import (
+    is_plain,
+    refuse_hidden_aliases,
+    remove_idle_dropout,
+    undeclared_aliases,
+)
+from axiograd.homogeneity.rules import lookup
+
+
+@dataclass(frozen=True)
+class Program:
+    """What the certificate walks over."""
+
+    graph_module: fx.GraphModule
+    #: The graph before functionalisation, where cuts of the gradient are still visible.
+    original: fx.Graph
+    #: Placeholder → (name, tensor) for parameters, buffers and lifted constants.
+    constants: dict[str, tuple[str, Any]]
+    #: Placeholder → index of the input leaf.
+    inputs: dict[str, int]
+    #: One per output leaf: the name of a node, or a constant.
+    outputs: tuple[str | ConstantArgument, ...]
+    dynamic: tuple[str, ...]
+
+
+class AsModule(nn.Module):
+    """Any callable as a module; modules that it closes over are found by name."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+        for name, module in _captured(function):
+            if name not in self._modules:
+                self.add_module(name, module)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+
+def _captured(function: Any) -> Iterator[tuple[str, nn.Module]]:
+    if isinstance(function, functools.partial):
+        yield from _captured(function.func)
+        values = [("argument", v) for v in (*function.args, *function.keywords.values())]
+    else:
+        owner = getattr(function, "__self__", None)
+        values = [("model", owner)] if owner is not None else []
+        code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None)
+        if code is not None:
+            values += [
+                (name, cell.cell_contents)
+                for name, cell in zip(code.co_freevars, cells or (), strict=False)
+                if _filled(cell)
+            ]
+            scope = getattr(function, "__globals__", {})
+            values += [(name, scope[name]) for name in code.co_names if name in scope]
+    for name, value in values:
+        if isinstance(value, nn.Module):
+            yield name, value
+
+
+def _filled(cell: Any) -> bool:
+    try:
+        _ = cell.cell_contents
+    except ValueError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def untouched(model: Callable[..., Any]) -> Iterator[None]:
+    """Run the export quietly, and leave random state, warnings and fast paths as they were."""
+    fast_path = torch.backends.mha.get_fastpath_enabled()
+    level = logging.root.manager.disable
+    quiet = contextlib.redirect_stderr(io.StringIO())
+    with (
+        warnings.catch_warnings(),
+        torch.random.fork_rng(),
+        record_user_lines(model),
+        torch.enable_grad(),
+        quiet,
+    ):
+        warnings.simplefilter("ignore")
+        logging.disable(logging.CRITICAL)
+        torch.backends.mha.set_fastpath_enabled(value=False)
+        try:
+            yield
+        finally:
+            torch.backends.mha.set_fastpath_enabled(value=fast_path)
+            logging.disable(level)
+
+
+def trace(model: Callable[..., Any], arguments: Arguments, *, static: bool = False) -> Program:
+    """Export the model as it is, in its mode, on the example's shapes; raises what the export raises."""
+    module = model if isinstance(model, nn.Module) else AsModule(model)
+    values = [v.detach() if isinstance(v, Tensor) else v for v in (leaf.value for leaf in arguments.leaves)]
+    args, kwargs = arguments.rebuild(values)
+    with untouched(model):
+        exported = _export(module, args, kwargs, values, static=static)
+        original = exported.graph
+        opened = _without_rule(original)
+        plain = is_plain(original)
+        if opened or not plain:
+            if not plain:
+                remove_idle_dropout(exported.graph)
+                hidden = undeclared_aliases(exported.graph)
+                refuse_hidden_aliases(hidden)
+                opened |= hidden
+            table = {op: how for op, how in dict(default_decompositions()).items() if _name(op) in opened}
+            exported = exported.run_decompositions(table)
+    return _program(exported, original, arguments)
+
+
+def _export(
+    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], values: list[Any], *, static: bool
+) -> ExportedProgram:
+    shapes = None
+    tensors = [v for v in values if isinstance(v, Tensor) and v.dim() > 0]
+    batch = {v.shape[0] for v in tensors}
+    if not static and len(batch) == 1 and batch.pop() > 1:
+        collection = ShapesCollection()  # type: ignore[no-untyped-call]
+        for tensor in tensors:
+            collection[tensor] = {0: Dim.AUTO}
+        try:
+            shapes = collection.dynamic_shapes(module, args, kwargs)  # type: ignore[no-untyped-call]
+            return export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
+        except Exception:  # noqa: BLE001, S110 - whatever the reason, the static export decides
+            pass
+    return export(module, args, kwargs, strict=False)
+
+
+def _name(op: Any) -> str:
+    schema = getattr(op, "_schema", None)
+    return schema.name if schema is not None else ""
+
+
+def _without_rule(graph: fx.Graph) -> set[str]:
+    names = {_name(node.target) for node in graph.nodes if node.op == "call_function"}
+    return {name for name in names if name and lookup(name) is None}
+
+
+def _program(exported: ExportedProgram, original: fx.Graph, arguments: Arguments) -> Program:
+    signature = exported.graph_signature
+    constants: dict[str, tuple[str, Any]] = {}
+    names: list[str] = []
+    for spec in signature.input_specs:
+        if spec.kind == InputKind.USER_INPUT:
+            names.append(spec.arg.name)
+        elif isinstance(spec.arg, TensorArgument) and spec.target is not None:
+            name = spec.target
+            value = exported.state_dict.get(name, exported.constants.get(name))
+            constants[spec.arg.name] = (name, value)
+    order = _leaf_order(exported, arguments)
+    inputs = dict(zip(names, order, strict=True))
+    outputs = tuple(
+        spec.arg if isinstance(spec.arg, ConstantArgument) else spec.arg.name
+        for spec in signature.output_specs
+        if spec.kind == OutputKind.USER_OUTPUT
+    )
+    dynamic = _dynamic(exported, inputs, arguments)
+    return Program(exported.graph_module, original, constants, inputs, outputs, dynamic)
+
+
+def _leaf_order(exported: ExportedProgram, arguments: Arguments) -> list[int]:
+    """Index into `arguments.leaves` of each user input; the export may reorder keyword arguments."""
+    indices = list(range(len(arguments.leaves)))
+    args, kwargs = arguments.rebuild(indices)
+    spec = exported.call_spec.in_spec
+    keys = list(kwargs)
+    if spec is not None and kwargs:
+        keys = list(spec.child(1).context) if hasattr(spec, "child") else list(spec.children_specs[1].context)
+    return pytree.tree_leaves((args, {key: kwargs[key] for key in keys}))
+
+
+def _dynamic(exported: ExportedProgram, inputs: dict[str, int], arguments: Arguments) -> tuple[str, ...]:
+    found: list[str] = []
+    for node in exported.graph.nodes:
+        value = node.meta.get("val")
+        if node.op != "placeholder" or node.name not in inputs or not isinstance(value, Tensor):
+            continue
+        sizes: list[Any] = list(value.shape)
+        for axis, size in enumerate(sizes):
+            if isinstance(size, torch.SymInt):
+                bounds = exported.range_constraints.get(size.node.expr)
+                least = f" ≥ {bounds.lower}" if bounds is not None and int(bounds.lower) > 0 else ""
+                found.append(f"{arguments.leaves[inputs[node.name]].name}[{axis}]{least}")
+    return tuple(found)

@@ -1,0 +1,147 @@
+"""One file from the web to disk: progress, resumed where it broke off, checked, in place only when whole."""
+
+import contextlib
+import hashlib
+import http.client
+import os
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from axiograd.errors import ConfigurationError, DataMissingError, StorageError
+
+CHUNK = 1 << 20
+PARTIAL, RANGE_NOT_SATISFIABLE = 206, 416
+
+Advance = Callable[[int, int | None], None]
+
+
+def download(
+    url: str,
+    target: Path,
+    *,
+    sha256: str | None = None,
+    check: Callable[[Path], object] | None = None,
+    progress: bool = True,
+    attempts: int = 3,
+    pause: float = 1.0,
+) -> Path:
+    """Fetch `url` to `target`; an interrupted transfer leaves `target.part`, where the next call goes on.
+
+    `check(path)` sees the whole file before it is put in place and raises if it is damaged.
+    """
+    if not url.startswith(("http://", "https://")):
+        raise ConfigurationError(f"cannot download {url!r}: only http and https addresses")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part = target.with_name(target.name + ".part")
+    with progress_bar(target.name, show=progress) as advance:
+        for attempt in range(1, attempts + 1):
+            try:
+                transfer(url, part, advance)
+                break
+            except (OSError, http.client.HTTPException) as error:
+                if attempt == attempts or not worth_retrying(error):
+                    raise unreachable(url, target, part, error) from error
+                time.sleep(pause * attempt)
+    try:
+        verify(part, url, sha256)
+        if check is not None:
+            check(part)
+    except StorageError:
+        part.unlink()
+        validator_file(part).unlink(missing_ok=True)
+        raise
+    part.replace(target)
+    validator_file(part).unlink(missing_ok=True)
+    return target
+
+
+def verify(part: Path, url: str, sha256: str | None) -> None:
+    """StorageError unless the file has the SHA-256, where one is known."""
+    if sha256 is not None and (found := file_sha256(part)) != sha256:
+        raise StorageError(f"{url} has SHA-256 {found}, expected {sha256}; nothing was kept, try again")
+
+
+def transfer(url: str, part: Path, advance: Advance) -> None:
+    """Append to `part` what is missing of `url`; IncompleteRead if the connection ends too early."""
+    have = part.stat().st_size if part.exists() else 0
+    request = urllib.request.Request(url, headers={"User-Agent": "axiograd"})  # noqa: S310  (scheme checked by caller)
+    memory = validator_file(part)
+    validator = memory.read_text() if memory.exists() else ""
+    if have and validator:
+        # If-Range: a file that has changed meanwhile is sent anew instead of being glued to the old half.
+        request.add_header("Range", f"bytes={have}-")
+        request.add_header("If-Range", validator)
+    else:
+        have = 0
+    with urllib.request.urlopen(request, timeout=30) as response:  # noqa: S310  (scheme checked by caller)
+        if response.status != PARTIAL:
+            have = 0
+        length = response.headers.get("Content-Length")
+        total = have + int(length) if length is not None else None
+        memory.write_text(response.headers.get("ETag") or response.headers.get("Last-Modified") or "")
+        with part.open("ab" if have else "wb") as file:
+            advance(have, total)
+            while chunk := response.read(CHUNK):
+                file.write(chunk)
+                have += len(chunk)
+                advance(have, total)
+    if total is not None and have != total:
+        raise http.client.IncompleteRead(b"", total - have)
+
+
+def worth_retrying(error: Exception) -> bool:
+    """Broken connections and busy servers pass; a wrong address or a full disk does not."""
+    if isinstance(error, urllib.error.HTTPError):
+        if error.code == RANGE_NOT_SATISFIABLE:
+            return False
+        return error.code >= http.client.INTERNAL_SERVER_ERROR
+    return isinstance(error, urllib.error.URLError | ConnectionError | TimeoutError | http.client.HTTPException)
+
+
+def unreachable(url: str, target: Path, part: Path, error: Exception) -> DataMissingError:
+    """What to tell someone without a network: the address, and where the file belongs."""
+    kept = part.stat().st_size if part.exists() else 0
+    again = f" {kept} bytes are kept in {part}; the same call goes on from there." if kept else ""
+    return DataMissingError(
+        f"could not download {url}: {error}.{again} Or fetch that address by other means and put the file at {target}"
+    )
+
+
+def validator_file(part: Path) -> Path:
+    """Where the server's ETag for a partial file is kept."""
+    return part.with_name(part.name + ".etag")
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextlib.contextmanager
+def progress_bar(name: str, *, show: bool) -> Iterator[Advance]:
+    """A rich progress bar with speed and remaining time; nothing where rich is not installed."""
+    if show and os.environ.get("AXIOGRAD_NO_PROGRESS") is None:
+        try:
+            from rich.progress import (  # noqa: PLC0415  (an extra)
+                BarColumn,
+                DownloadColumn,
+                Progress,
+                TextColumn,
+                TimeRemainingColumn,
+                TransferSpeedColumn,
+            )
+        except ImportError:
+            show = False
+    else:
+        show = False
+    if not show:
+        yield lambda _have, _total: None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, TimeRemainingColumn()) as bar:
+        task = bar.add_task(name, total=None)
+        yield lambda have, total: bar.update(task, completed=have, total=total)

@@ -1,0 +1,135 @@
+"""Models by name, each regular and X from one definition."""
+
+import fnmatch
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch  # noqa: F401  (used by a worked example)
+from torch import Tensor, nn
+
+from axiograd.errors import ConfigurationError
+from axiograd.models._checkpoint import load_into, read_state_dict
+from axiograd.models.alexnet import AlexNet
+from axiograd.models.dncnn import DnCNN
+from axiograd.models.fixup_resnet import CIFAR_DEPTHS, IMAGENET_DEPTHS, FixupResNet
+from axiograd.models.mlp import MLP
+from axiograd.models.mobilenet_v2 import MobileNetV2
+from axiograd.models.resnet import ResNet18
+from axiograd.models.squeezenet import SqueezeNet
+from axiograd.models.vgg import DEPTHS, VGG
+from axiograd.models.weights import fetch_weights, find_weights, list_weights, require_weights
+
+Builder = Callable[..., nn.Module]
+
+#: Families that exist as a regular network and as an X-DNN.
+PAIRS: dict[str, Builder] = {
+    "alexnet": AlexNet,
+    **{f"vgg{depth}": partial(VGG, depth) for depth in DEPTHS},
+    **{f"fixup_resnet{depth}": partial(FixupResNet.of_depth, depth) for depth in (*IMAGENET_DEPTHS, *CIFAR_DEPTHS)},
+    "squeezenet1_0": partial(SqueezeNet, "1_0"),
+    "squeezenet1_1": partial(SqueezeNet, "1_1"),
+    "dncnn": DnCNN,
+    "mlp": MLP,
+}
+#: Networks with normalisation, here to be converted by `axiograd.to_xdnn`.
+REGULAR: dict[str, Builder] = {"mobilenet_v2": MobileNetV2, "resnet18": ResNet18}
+MODELS: dict[str, Builder] = {
+    **REGULAR,
+    **PAIRS,
+    **{f"x{name}": partial(builder, homogeneous=True) for name, builder in PAIRS.items()},
+}
+
+
+def list_models(filter: str | None = None) -> list[str]:  # noqa: A002  (torchvision's and timm's name)
+    """The names of all models, or of those that match a pattern.
+
+    >>> list_models("x*net1_*")
+    ['xsqueezenet1_0', 'xsqueezenet1_1']
+    """
+    return sorted(name for name in MODELS if filter is None or fnmatch.fnmatchcase(name, filter))
+
+
+def get_model(
+    name: str,
+    *,
+    num_classes: int | None = None,
+    in_channels: int | None = None,
+    weights: str | os.PathLike[str] | None = None,
+    root: str | os.PathLike[str] | None = None,
+    download: bool = False,
+    **config: Any,
+) -> nn.Module:
+    """A model by name; `weights` is None, a file, or the name of known weights: `"paper"`, `"default"`, …
+
+    They are looked for in `root`, AXIOGRAD_DATA/weights and the cache; only `download=True` fetches them.
+
+    >>> model = get_model("xmlp", in_channels=4, hidden=(8,))
+    >>> model
+    MLP(
+      (0): Linear(in_features=4, out_features=8, bias=False)
+      (1): ReLU()
+      (2): Linear(in_features=8, out_features=1, bias=False)
+    )
+    """
+    if name not in MODELS:
+        raise ConfigurationError(f"no model {name!r}; there are: {', '.join(list_models())}")
+    path: Path | None = None
+    if weights is not None:
+        path, known = resolve(name, weights, root=root, download=download)
+        config = {**known, **config}
+    if num_classes is not None:
+        config["num_classes"] = num_classes
+    if in_channels is not None:
+        config["in_channels"] = in_channels
+    model = build(name, config)
+    if path is not None:
+        load_into(model, native_keys(model, read_state_dict(path)), model_name=name, source=str(path))
+    return model
+
+
+def build(name: str, config: Mapping[str, Any]) -> nn.Module:
+    """The model with that configuration; an unknown setting is named, together with those that exist."""
+    builder = MODELS[name]
+    signature = inspect.signature(builder)
+    try:
+        signature.bind(**config)
+    except TypeError as error:
+        known = [key for key in signature.parameters if key not in ("homogeneous", "config")]
+        raise ConfigurationError(f"{name!r}: {error}; its settings are {', '.join(known)}") from error
+    return builder(**config)
+
+
+def resolve(
+    name: str, weights: str | os.PathLike[str], *, root: str | os.PathLike[str] | None, download: bool
+) -> tuple[Path, dict[str, Any]]:
+    """The file to load, and the configuration that its model was trained with if it is a known one."""
+    path = Path(weights)
+    names = {known.name for known in list_weights(name)} | {known.file for known in list_weights(name)} | {"default"}
+    if path.is_file() or (str(weights) not in names and (path.suffix or len(path.parts) > 1)):
+        return path, {}
+    known = find_weights(name, str(weights))
+    if download:
+        fetch_weights(name, known.name, root=root)
+    return require_weights(name, known.name, root=root), known.config
+
+
+def native_keys(model: nn.Module, state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Caffe's layer names (`fire2_squeeze1x1_w`) to a SqueezeNet's own; everything else stays.
+
+    >>> state = {"conv1_w": torch.zeros(64, 3, 3, 3)}
+    >>> list(native_keys(SqueezeNet("1_1"), state))
+    ['features.0.weight']
+    """
+    if not isinstance(model, SqueezeNet) or "conv1_w" not in state:
+        return state
+    layers = {caffe: own for own, caffe in model.caffe_names().items()}
+    parts = {"w": "weight", "b": "bias"}
+    split = {key: key.rsplit("_", 1) for key in state}
+    return {
+        f"{layers[layer]}.{parts[part]}" if layer in layers and part in parts else key: state[key]
+        for key, (layer, part) in split.items()
+    }

@@ -1,0 +1,162 @@
+"""Trained weights by name: where each file lies, where it comes from, and what its model expects."""
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from axiograd.errors import ConfigurationError, DataMissingError
+from axiograd.models._checkpoint import read_state_dict
+from axiograd.models._download import download, file_sha256
+from axiograd.models._locate import cache_home, find, search_path
+
+PAPER = "https://download.visinf.tu-darmstadt.de/data/2021-neurips-fast-axiomatic-attribution/models/"
+PROJECT = "https://visinf.github.io/fast-axiomatic-attribution/"
+
+
+@dataclass(frozen=True)
+class Weights:
+    """One file of trained weights for one model.
+
+    >>> find_weights("xalexnet", "paper").file
+    'xalexnet_model_best.pth.tar'
+    """
+
+    model: str
+    name: str
+    file: str
+    notes: str
+    base_url: str | None = None
+    sha256: str | None = None
+    config: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def url(self) -> str | None:
+        """The address of the file; AXIOGRAD_WEIGHTS_URL replaces everything before the file name."""
+        base = os.environ.get("AXIOGRAD_WEIGHTS_URL") or self.base_url
+        return None if base is None else base.rstrip("/") + "/" + self.file
+
+    def locate(self, root: str | os.PathLike[str] | None = None) -> Path | None:
+        """The file on this machine, or None."""
+        folder = find([self.file], search_path("weights", root))
+        return None if folder is None else folder / self.file
+
+
+def published(model: str, top5: float) -> Weights:
+    """A checkpoint of the paper: ImageNet, with the top-5 accuracy that its authors report."""
+    notes = f"ImageNet, top-5 accuracy {top5:.2f} % as published with the paper ({PROJECT}); Apache-2.0"
+    return Weights(model, "paper", f"{model}_model_best.pth.tar", notes, PAPER)
+
+
+WEIGHTS = (
+    published("alexnet", 79.21),
+    published("xalexnet", 78.54),
+    published("vgg16", 90.44),
+    published("xvgg16", 90.25),
+    published("fixup_resnet50", 92.56),
+    published("xfixup_resnet50", 91.12),
+    Weights(
+        "squeezenet1_1",
+        "imagenet",
+        "squeezenet1.1_oihw.npz",
+        "ImageNet; BGR minus (103.939, 116.779, 123.68) at 0 to 255, crop 227: datasets.SQUEEZENET; MIT",
+        sha256="eccd0441002770adb4985ac6e653e9611b074d21366236ceb0b0c1bab40e75e3",
+    ),
+    Weights(
+        "mobilenet_v2",
+        "imagenet",
+        "mobilenet_v2-b0353104.pth",
+        "ImageNet, crop 224 of 256: datasets.IMAGENET; torchvision's, BSD-3-Clause",
+        "https://download.pytorch.org/models/",
+        sha256="b03531047ffacf1e2488318dcd2aba1126cde36e3bfe1aa5cb07700aeeee9889",
+    ),
+    Weights(
+        "resnet18",
+        "tiny_imagenet",
+        "resnet18_tinyimagenet.pth",
+        "Tiny ImageNet, 200 classes by sorted wnid: datasets.TINY_IMAGENET; MIT",
+        sha256="a4e600c19b1f84fa9bd43951ac147b37eb205ef281807bce1550bcc48d37acdc",
+        config={"num_classes": 200, "stride": 1},
+    ),
+    Weights(
+        "xdncnn",
+        "denoising",
+        "dncnn_bias_free_0-55.pth",
+        "grey images in [0, 1] with noise of σ up to 55/255; bias-free; MIT",
+        sha256="cbdd6f0980b6df5e3c65f42735062d1fd1805ac88ca459c4950b5e6d0dc6217e",
+    ),
+)
+
+
+def list_weights(model: str | None = None) -> tuple[Weights, ...]:
+    """All known weights, or those of one model.
+
+    >>> [weights.name for weights in list_weights("squeezenet1_1")]
+    ['imagenet']
+    """
+    return tuple(weights for weights in WEIGHTS if model in (None, weights.model))
+
+
+def find_weights(model: str, name: str) -> Weights:
+    """The weights of a model by their name, by their file name, or by `"default"`.
+
+    >>> find_weights("resnet18", "default").name
+    'tiny_imagenet'
+    """
+    known = list_weights(model)
+    for weights in known:
+        if name in (weights.name, weights.file, "default"):
+            return weights
+    names = ", ".join(repr(weights.name) for weights in known) or "none"
+    raise ConfigurationError(
+        f"no weights {name!r} for {model!r}, and no file of that name; known for this model: {names}"
+    )
+
+
+def fetch_weights(
+    model: str,
+    name: str = "default",
+    *,
+    root: str | os.PathLike[str] | None = None,
+    url: str | None = None,
+    progress: bool = True,
+) -> Path:
+    """The path of a weights file, downloaded into `root` (default: the cache) unless it is here already.
+
+    `url` is the address of the file; without it, the published one, or AXIOGRAD_WEIGHTS_URL + file name.
+    """
+    weights = find_weights(model, name)
+    if (path := weights.locate(root)) is not None:
+        return path
+    target = (Path(root) if root is not None else cache_home() / "weights") / weights.file
+    address = url or weights.url
+    if address is None:
+        raise missing(weights, root)
+    return download(address, target, sha256=weights.sha256, check=read_state_dict, progress=progress)
+
+
+def require_weights(model: str, name: str, *, root: str | os.PathLike[str] | None = None) -> Path:
+    """The path of a weights file on this machine, checked where its SHA-256 is known; never downloads."""
+    weights = find_weights(model, name)
+    path = weights.locate(root)
+    if path is None:
+        raise missing(weights, root)
+    if weights.sha256 is not None and (found := file_sha256(path)) != weights.sha256:
+        raise ConfigurationError(
+            f"{path} has SHA-256 {found}, but {weights.name!r} of {model!r} has {weights.sha256}; "
+            "replace the file, or pass its path as weights= if it is meant to be another one"
+        )
+    return path
+
+
+def missing(weights: Weights, root: str | os.PathLike[str] | None) -> DataMissingError:
+    """What is missing, its address, and where to put it."""
+    looked = ", ".join(str(folder) for folder in search_path("weights", root))
+    target = (Path(root) if root is not None else cache_home() / "weights") / weights.file
+    if weights.url is None:
+        how = f"put the file at {target}, or set AXIOGRAD_WEIGHTS_URL to where it is served"
+    else:
+        how = f"pass download=True, or fetch {weights.url} and put it at {target}"
+    return DataMissingError(
+        f"weights {weights.name!r} of {weights.model!r} ({weights.file}) are not in {looked}: {how}"
+    )
