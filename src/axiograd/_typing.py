@@ -13,12 +13,12 @@ Attributions: TypeAlias = Tensor | tuple[Tensor, ...] | dict[str, Tensor]
 
 #: Which scalar of the output is attributed, per sample.
 Target: TypeAlias = (
-    None
-    | int
+    int
     | Tensor
     | tuple[int, ...]
     | Sequence[int]
     | Sequence[tuple[int, ...]]
     | Callable[[Any], Tensor]
     | Literal["all"]
+    | None
 )

@@ -32,9 +32,11 @@ def read_state_dict(path: str | Path) -> dict[str, Tensor]:
     path = Path(path)
     if not path.is_file():
         raise DataMissingError(f"no weights at {path}")
-    if path.suffix == ".npz":
+    # A download is checked under the name that it has until it is complete.
+    suffix = Path(path.name.removesuffix(".part")).suffix
+    if suffix == ".npz":
         return read_npz(path)
-    if path.suffix == ".safetensors":
+    if suffix == ".safetensors":
         return read_safetensors(path)
     try:
         with torch.serialization.safe_globals(NUMPY_SCALARS):
@@ -74,7 +76,7 @@ def bare_key(key: str) -> str:
 def read_npz(path: Path) -> dict[str, Tensor]:
     """The arrays of an NPZ file; pickled objects are refused."""
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             return {key: torch.from_numpy(np.ascontiguousarray(arrays[key])) for key in arrays.files}
     except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
         raise StorageError(f"{path} is not a complete NPZ file of plain arrays: {error}") from error
@@ -83,8 +85,8 @@ def read_npz(path: Path) -> dict[str, Tensor]:
 def read_safetensors(path: Path) -> dict[str, Tensor]:
     """The tensors of a safetensors file."""
     try:
-        from safetensors import SafetensorError  # noqa: PLC0415  (an extra)
-        from safetensors.torch import load_file  # noqa: PLC0415
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
     except ImportError as error:
         raise MissingExtraError("safetensors", "storage", f"reading {path.name}") from error
     try:
@@ -107,11 +109,9 @@ def load_into(model: nn.Module, state: Mapping[str, Tensor], *, model_name: str,
             f"{source} does not fit {model_name!r}: {shorten(shapes)}; "
             "give the num_classes, in_channels and configuration that the weights were trained with"
         )
-    try:
-        model.load_state_dict(dict(state))
-    except RuntimeError as error:
-        missing = [key for key in own if key not in state]
-        unexpected = [key for key in state if key not in own]
+    # Not strict, so that a module's own hooks have dropped what they accept before the keys are compared.
+    missing, unexpected = model.load_state_dict(dict(state), strict=False)
+    if missing or unexpected:
         additive = [key for key in unexpected if "bias" in key or key.endswith("scale")]
         advice = "are these the weights of another model?"
         if unexpected and additive == unexpected and not missing:
@@ -119,7 +119,7 @@ def load_into(model: nn.Module, state: Mapping[str, Tensor], *, model_name: str,
         raise ConfigurationError(
             f"{source} does not fit {model_name!r}: missing {shorten(missing)}; "
             f"unexpected {shorten(unexpected)}; {advice}"
-        ) from error
+        )
 
 
 def shorten(items: list[str]) -> str:

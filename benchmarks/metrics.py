@@ -1,0 +1,168 @@
+"""Masking curves: ours against the straightforward way, and peak memory against max_rows.
+
+The straightforward way is what one writes down first: a mask per sample and fraction by a sort of its own, and a blur
+with the dense 51 × 51 kernel for every masked copy. Published code for the paper's Table 3 works like this on 96 copies
+(three orders × keep and remove × 16 fractions); four of these six curves are KPM, KNM, KAM and RAM, 64 copies.
+
+    python benchmarks/metrics.py --output benchmarks/results/metrics.md
+
+Seconds are processor time of one thread, because other programs share the machine. The forward passes of the masked
+copies are the floor of either way, so the ratio falls as the network grows: a small and a full AlexNet are shown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from axiograd.metrics import FRACTIONS, masking_curves
+
+SIGNS = {"positive": lambda a: a, "negative": lambda a: -a, "absolute": torch.abs}
+WANTED = (("positive", "keep"), ("negative", "keep"), ("absolute", "keep"), ("absolute", "remove"))
+PUBLISHED = tuple((sign, action) for sign in SIGNS for action in ("keep", "remove"))
+
+
+def alexnet(width):
+    """AlexNet's five convolutions and three linear layers, at a fraction of their widths, without dropout."""
+    torch.manual_seed(0)
+    c1, c2, c3, c4, c5, hidden = (int(width * n) for n in (64, 192, 384, 256, 256, 4096))
+    return nn.Sequential(
+        *(nn.Conv2d(3, c1, 11, 4, 2), nn.ReLU(), nn.MaxPool2d(3, 2)),
+        *(nn.Conv2d(c1, c2, 5, padding=2), nn.ReLU(), nn.MaxPool2d(3, 2)),
+        *(nn.Conv2d(c2, c3, 3, padding=1), nn.ReLU(), nn.Conv2d(c3, c4, 3, padding=1), nn.ReLU()),
+        *(nn.Conv2d(c4, c5, 3, padding=1), nn.ReLU(), nn.MaxPool2d(3, 2), nn.Flatten()),
+        *(nn.Linear(36 * c5, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU(), nn.Linear(hidden, 1000)),
+    ).eval()
+
+
+def straightforward(model, images, attributions, labels, options):
+    """Every copy has a sort and a dense blur of its own; all copies go through the model at once."""
+    axis = torch.exp(-(((torch.arange(51) - 25) / (2 * 41)) ** 2))
+    dense = torch.outer(axis, axis)
+    dense = (dense / dense.sum()).expand(3, 1, 51, 51)
+    copies = []
+    for sign, action in options:
+        for fraction in FRACTIONS:
+            for image, attribution in zip(images, attributions, strict=True):
+                pixels = SIGNS[sign](attribution.mean(0)).flatten().clamp(min=0)
+                count = min(int(np.float32(fraction * len(pixels))), int((pixels > 0).sum()))
+                if action == "remove":
+                    pixels = torch.where(pixels > 0, -pixels, -torch.inf)
+                keep = torch.zeros(len(pixels), dtype=torch.bool)
+                keep[pixels.argsort(descending=True, stable=True)[:count]] = True
+                padded = F.pad(image.unsqueeze(0), (25, 25, 25, 25), mode="reflect")
+                blurred = F.conv2d(padded, dense, groups=3).squeeze(0)
+                copies.append(torch.where(keep.reshape(image.shape[1:]), image, blurred))
+    outputs = model(torch.stack(copies)).reshape(len(options), len(FRACTIONS), len(images), -1)
+    areas = []
+    for (sign, _), curve in zip(options, outputs, strict=True):
+        if sign == "absolute":
+            scores = 100.0 * (curve.argmax(-1) == labels).double()
+        else:
+            scores = curve[:, torch.arange(len(images)), labels].double()
+        areas.append(np.trapezoid(scores.mean(1).numpy(), FRACTIONS))
+    return dict(zip(options, areas, strict=True))
+
+
+def timed(function, *arguments):
+    start = time.process_time()
+    result = function(*arguments)
+    return time.process_time() - start, result
+
+
+def case(n_images):
+    generator = torch.Generator().manual_seed(0)
+    images, attributions = torch.randn(2, n_images, 3, 224, 224, generator=generator)
+    return images, attributions, torch.arange(n_images)
+
+
+def compared(name, width, n_images):
+    """Rows of the table for one network, and the largest difference between the areas."""
+    model, arguments = alexnet(width), case(n_images)
+    with torch.no_grad():
+        model(arguments[0])
+        fast, curves = timed(masking_curves, model, *arguments)
+        floor, _ = timed(lambda: [model(arguments[0][:1].repeat(64, 1, 1, 1)) for _ in range(n_images)])
+        slow, areas = timed(straightforward, model, *arguments, WANTED)
+        published, _ = timed(straightforward, model, *arguments, PUBLISHED)
+    pairs = zip(("KPM", "KNM", "KAM", "RAM"), WANTED, strict=True)
+    rows = [
+        f"| {name} | axiograd, KPM KNM KAM RAM | at most 64 | {fast / n_images:.2f} | 1 |",
+        f"| | straightforward, KPM KNM KAM RAM | 64 | {slow / n_images:.2f} | {slow / fast:.1f} |",
+        f"| | straightforward, all six curves | 96 | {published / n_images:.2f} | {published / fast:.1f} |",
+        f"| | (only the forward passes) | 64 | {floor / n_images:.2f} | {floor / fast:.1f} |",
+    ]
+    return rows, max(abs(curves[metric].area - areas[option]) for metric, option in pairs)
+
+
+def high_water():
+    """Largest resident memory of this process so far, in MB."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM"))
+
+
+def peak_of(max_rows):
+    """For a process of its own: peak memory before the metric, and with it."""
+    torch.set_num_threads(1)
+    model, (images, attributions, labels) = alexnet(0.25), case(8)
+    with torch.no_grad():
+        model(images[:1])
+    before = high_water()
+    masking_curves(model, images, attributions, labels, metrics=("KPM",), max_rows=max_rows)
+    print(f"{before:.0f} {high_water():.0f}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--images", type=int, default=1)
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("--peak-of", type=int, help="print peak memory in MB before and with this max_rows, and leave")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    if options.peak_of:
+        peak_of(options.peak_of)
+        return
+    small, full = (
+        compared(*network, options.images) for network in (("AlexNet, a quarter wide", 0.25), ("AlexNet", 1))
+    )
+    lines = [
+        "# Masking curves: ours against the straightforward way",
+        "",
+        f"`python benchmarks/metrics.py --images {options.images}`: random images of 224 × 224, 16 fractions, one thread.",
+        f"torch {torch.__version__}, numpy {np.__version__}, Python {platform.python_version()}, {platform.machine()},",
+        f"{os.cpu_count()} cores that other programs shared; processor time.",
+        "",
+        "| network | way | copies per image | seconds per image | ratio |",
+        "|---|---|---|---|---|",
+        *small[0],
+        *full[0],
+        "",
+        f"Largest difference between the areas: {max(small[1], full[1]):.1e}.",
+        "",
+        "Peak resident memory, 8 images, KPM, a process of its own each:",
+        "",
+        "| max_rows | before (MB) | with the metric (MB) |",
+        "|---|---|---|",
+    ]
+    for max_rows in (8, 32, 128):
+        command = [sys.executable, __file__, "--peak-of", str(max_rows)]
+        before, peak = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+        lines.append(f"| {max_rows} | {before} | {peak} |")
+    report = "\n".join(lines) + "\n"
+    print(report)
+    if options.output:
+        options.output.write_text(report)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,20 @@
+"""How much each feature counts: one method per file, all with the same two calls, `attribute` and `explain`."""
+
+from axiograd.attribution._target import LinearTarget as LinearTarget
+from axiograd.attribution.attribution_dataset import AttributionDataset as AttributionDataset
+from axiograd.attribution.base import (
+    Attribution as Attribution,
+    Completeness as Completeness,
+    Explanation as Explanation,
+)
+from axiograd.attribution.captum import CaptumMethod as CaptumMethod
+from axiograd.attribution.dataset import attribute_dataset as attribute_dataset
+from axiograd.attribution.expected_gradients import ExpectedGradients as ExpectedGradients
+from axiograd.attribution.gradient import Gradient as Gradient
+from axiograd.attribution.input_x_gradient import InputXGradient as InputXGradient
+from axiograd.attribution.integrated_gradients import IntegratedGradients as IntegratedGradients
+from axiograd.attribution.log_gradient import LogGradient as LogGradient
+from axiograd.attribution.quantus import quantus_explain as quantus_explain
+from axiograd.attribution.random_attribution import RandomAttribution as RandomAttribution
+from axiograd.attribution.saliency import Saliency as Saliency
+from axiograd.attribution.x_gradient import XGradient as XGradient

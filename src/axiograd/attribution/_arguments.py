@@ -1,0 +1,162 @@
+"""The arguments of one model call, split into the tensors that receive attributions and the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from axiograd._typing import Attributions, Inputs
+from axiograd.errors import InputError
+
+Model = nn.Module | Callable[..., Any]
+
+
+def _is_feature(value: object) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point()
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Positional and keyword arguments of a model, and where among them the attributed features are.
+
+    >>> arguments = Arguments.ensure((torch.ones(2, 3), torch.tensor([0, 1])))
+    >>> [tuple(feature.shape) for feature in arguments.features]
+    [(2, 3)]
+    >>> arguments.pack(arguments.features)
+    (tensor([[1., 1., 1.], [1., 1., 1.]]), None)
+    """
+
+    positional: tuple[Any, ...]
+    keyword: Mapping[str, Any]
+    slots: tuple[int | str, ...]
+    single: bool
+    n_inputs: int
+
+    @classmethod
+    def ensure(cls, inputs: Inputs, additional: Any = None) -> Arguments:
+        """Read what a user passed; floating-point tensors among ``inputs`` become the features."""
+        slots: tuple[int | str, ...]
+        positional: tuple[Any, ...]
+        keyword: dict[str, Any]
+        if isinstance(inputs, Mapping):
+            positional, keyword = (), dict(inputs)
+            slots = tuple(name for name, value in inputs.items() if _is_feature(value))
+        else:
+            positional = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
+            keyword = {}
+            slots = tuple(i for i, value in enumerate(positional) if _is_feature(value))
+        n_inputs = len(positional) or len(keyword)
+        if isinstance(additional, Mapping):
+            keyword |= additional
+        elif additional is not None:
+            positional += tuple(additional) if isinstance(additional, tuple | list) else (additional,)
+        arguments = cls(positional, keyword, slots, isinstance(inputs, Tensor), n_inputs)
+        arguments._check()
+        return arguments
+
+    def _check(self) -> None:
+        if not self.slots:
+            values = [*self.positional[: self.n_inputs], *self.keyword.values()]
+            kinds = [str(v.dtype) if isinstance(v, Tensor) else type(v).__name__ for v in values]
+            raise InputError(
+                f"no floating-point tensor among the inputs ({', '.join(kinds) or 'none given'}): gradients need "
+                "one. For token ids, attribute to their embeddings (for example inputs_embeds=...) instead."
+            )
+        for slot, feature in zip(self.slots, self.features, strict=True):
+            if feature.dim() == 0 or feature.numel() == 0:
+                raise InputError(
+                    f"input {slot!r} has shape {tuple(feature.shape)}: expected a non-empty batch of samples, "
+                    "samples along the first dimension."
+                )
+            if len(feature) != self.batch:
+                raise InputError(
+                    f"input {slot!r} has {len(feature)} samples, input {self.slots[0]!r} has {self.batch}. Pass what "
+                    "has no batch dimension as additional_forward_args."
+                )
+
+    @property
+    def features(self) -> tuple[Tensor, ...]:
+        """The floating-point tensors among the inputs, in order."""
+        return tuple(self.positional[s] if isinstance(s, int) else self.keyword[s] for s in self.slots)
+
+    @property
+    def batch(self) -> int:
+        """Number of samples."""
+        return len(self.features[0])
+
+    def prepared(self, *, create_graph: bool) -> Arguments:
+        """Tensors that autograd can work with: none from inference mode, no graph unless it is wanted."""
+
+        def prepare(value: Any) -> Any:
+            if not isinstance(value, Tensor):
+                return value
+            value = value.clone() if value.is_inference() else value
+            return value if create_graph else value.detach()
+
+        return replace(
+            self,
+            positional=tuple(prepare(v) for v in self.positional),
+            keyword={name: prepare(v) for name, v in self.keyword.items()},
+        )
+
+    def call(self, model: Model, features: Sequence[Tensor]) -> Any:
+        """Run the model with other features in the same places."""
+        positional, keyword = list(self.positional), dict(self.keyword)
+        for slot, feature in zip(self.slots, features, strict=True):
+            if isinstance(slot, int):
+                positional[slot] = feature
+            else:
+                keyword[slot] = feature
+        return model(*positional, **keyword)
+
+    def pack(self, attributions: Sequence[Tensor]) -> Attributions:
+        """Give attributions the structure of the inputs: tensor, tuple (None where there is none), or dict."""
+        if self.single:
+            return attributions[0]
+        by_slot = dict(zip(self.slots, attributions, strict=True))
+        if self.positional and isinstance(self.slots[0], int):
+            return tuple(by_slot.get(i) for i in range(self.n_inputs))  # type: ignore[misc]  # None: no attribution
+        return {str(slot): attribution for slot, attribution in by_slot.items()}
+
+    def rows(self, samples: slice, repeats: int = 1) -> Arguments:
+        """Select samples and repeat the selection; every tensor with the batch's length takes part."""
+
+        def take(value: Any) -> Any:
+            if not (isinstance(value, Tensor) and value.dim() and len(value) == self.batch):
+                return value
+            taken = value[samples]
+            return taken.repeat(repeats, *[1] * (value.dim() - 1)) if repeats > 1 else taken
+
+        return replace(
+            self,
+            positional=tuple(take(v) for v in self.positional),
+            keyword={name: take(v) for name, v in self.keyword.items()},
+        )
+
+    def fill(self, value: Any, what: str) -> tuple[Tensor, ...]:
+        """Read a baseline: None is zero; a number, or tensors in the inputs' structure that broadcast to them."""
+        if value is None:
+            value = 0.0
+        if isinstance(value, Mapping):
+            values = [value.get(slot, 0.0) for slot in self.slots]
+        elif isinstance(value, tuple | list):
+            values = [value[slot] if isinstance(slot, int) and slot < len(value) else None for slot in self.slots]
+            if len(value) != self.n_inputs:
+                raise InputError(f"{len(value)} {what} for {self.n_inputs} inputs: give one for each.")
+        else:
+            values = [value] * len(self.slots)
+        filled = []
+        for slot, feature, one in zip(self.slots, self.features, values, strict=True):
+            tensor = torch.as_tensor(0.0 if one is None else one, dtype=feature.dtype, device=feature.device)
+            try:
+                filled.append(tensor.expand_as(feature))
+            except RuntimeError:
+                raise InputError(
+                    f"{what} of shape {tuple(tensor.shape)} do not broadcast to input {slot!r} of shape "
+                    f"{tuple(feature.shape)}."
+                ) from None
+        return tuple(filled)

@@ -1,0 +1,116 @@
+"""Sums of gradients along paths from references to inputs, in chunks of bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+
+from axiograd._typing import Target
+from axiograd.attribution._gradient import check_finite, gradient, leaves, run
+from axiograd.attribution._state import module_of
+from axiograd.attribution._target import LinearTarget
+from axiograd.attribution.base import Attribution, Call
+
+#: Rows in one pass when the user does not say: enough to keep the cores busy, few enough to fit in the caches.
+_DEFAULT_ROWS = 64
+
+
+@dataclass(frozen=True)
+class Step:
+    """One point on each sample's path: r + α · (x − r), and the weight of the gradient there."""
+
+    references: tuple[Tensor, ...]
+    alphas: Tensor  # scalar, or one per sample
+    weight: float
+
+
+def integrate(method: Attribution, call: Call, steps: Sequence[Step], rows: int | None) -> list[Tensor]:
+    """Σ_s w_s · (x − r_s) ⊙ ∇F(r_s + α_s (x − r_s)), at most ``rows`` samples × steps in memory at once."""
+    batch = call.arguments.batch
+    if rows is None:
+        module = module_of(call.model)
+        # In train mode a sample's output may depend on its batch (BatchNorm): keep the batch as it is.
+        rows = batch if module is not None and module.training else max(batch, _DEFAULT_ROWS)
+    at_once = batch if rows >= batch or not _sliceable(call.target) else rows
+    per_chunk = max(1, rows // at_once)
+    totals = []
+    for samples in (slice(i, i + at_once) for i in range(0, batch, at_once)):
+        total: list[Tensor] | None = None
+        for chunk in _chunks(steps, per_chunk):
+            part = _chunk_sum(method, call, samples, chunk)
+            if total is None:
+                total = part
+            elif call.create_graph:
+                total = [t + p for t, p in zip(total, part, strict=True)]
+            else:
+                for t, p in zip(total, part, strict=True):
+                    t.add_(p)
+        totals.append(total or [])
+    pairs = zip(call.arguments.features, zip(*totals, strict=True), strict=True)
+    return [torch.cat(parts, dim=-x.dim()).to(x.dtype) for x, parts in pairs]
+
+
+def _chunks(steps: Sequence[Step], size: int) -> Iterator[Sequence[Step]]:
+    for i in range(0, len(steps), size):
+        yield steps[i : i + size]
+
+
+def _chunk_sum(method: Attribution, call: Call, samples: slice, steps: Sequence[Step]) -> list[Tensor]:
+    arguments = call.arguments.rows(samples)
+    target = _target_rows(call.target, samples, call.arguments.batch)
+    n, batch = len(steps), arguments.batch
+    displacements, points = [], []
+    for i, x in enumerate(arguments.features):
+        references = torch.stack([s.references[i][samples] for s in steps])
+        alphas = torch.stack([_per_sample(s.alphas, samples, x) for s in steps])
+        displacements.append(x - references)
+        points.append((references + alphas * displacements[-1]).flatten(0, 1))
+    points = list(leaves(points, create_graph=call.create_graph))
+    outputs = run(call.model, arguments.rows(slice(None), repeats=n), points)
+    scores = torch.cat([method._score(_rows_of(outputs, s, n, batch), target, batch) for s in range(n)])  # noqa: SLF001
+    gradients = gradient(scores, points, create_graph=call.create_graph)
+    check_finite(points, scores, gradients)
+    sums = []
+    for displacement, g in zip(displacements, gradients, strict=True):
+        # Half precision would lose the small terms of a long sum.
+        wide = torch.promote_types(g.dtype, torch.float32)
+        weights = torch.tensor([s.weight for s in steps], dtype=wide, device=g.device)
+        by_step = g.unflatten(-displacement.dim() + 1, (n, batch)).to(wide) * displacement.to(wide)
+        sums.append((by_step * weights.reshape(-1, *[1] * (displacement.dim() - 1))).sum(-displacement.dim()))
+    return sums
+
+
+def _per_sample(alphas: Tensor, samples: slice, x: Tensor) -> Tensor:
+    alphas = alphas.to(x)
+    return (
+        alphas.expand(x.shape)
+        if alphas.dim() == 0
+        else alphas[samples].reshape(-1, *[1] * (x.dim() - 1)).expand(x.shape)
+    )
+
+
+def _rows_of(outputs: Any, step: int, n: int, batch: int) -> Any:
+    if n == 1:
+        return outputs
+    return pytree.tree_map_only(
+        Tensor,
+        lambda t: t[step * batch : (step + 1) * batch] if t.dim() and len(t) == n * batch else t,
+        outputs,
+    )
+
+
+def _sliceable(target: Target) -> bool:
+    """Whether the target can be restricted to some samples: not if a callable may hold a value per sample."""
+    return not callable(target) or isinstance(target, LinearTarget)
+
+
+def _target_rows(target: Target, samples: slice, batch: int) -> Target:
+    if isinstance(target, LinearTarget):
+        return LinearTarget(target.weights[samples]) if len(target.weights) == batch else target
+    per_sample = isinstance(target, list) or (isinstance(target, Tensor) and target.dim() > 0)
+    return target[samples] if per_sample and len(target) == batch else target  # type: ignore[arg-type, index, return-value]  # a list or tensor

@@ -1,0 +1,28 @@
+"""Methods that are a function of the inputs and of one gradient."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+from torch import Tensor
+
+from axiograd.attribution._gradient import differentiate
+from axiograd.attribution.base import Attribution, Call, Computed
+
+
+class SinglePass(Attribution):
+    """aᵢ = combine(xᵢ, ∂F/∂xᵢ)."""
+
+    @abstractmethod
+    def _combine(self, x: Tensor, gradient: Tensor) -> Tensor:
+        """The attribution of one feature tensor."""
+
+    def _compute(self, call: Call) -> Computed:
+        done = differentiate(
+            call.model,
+            call.arguments,
+            lambda outputs: self._score(outputs, call.target, call.arguments.batch),
+            create_graph=call.create_graph,
+        )
+        pairs = zip(call.arguments.features, done.gradients, strict=True)
+        return Computed([self._combine(x, g) for x, g in pairs], done.outputs)

@@ -1,0 +1,71 @@
+"""Contexts in which a model is run for its attribution, and left as it was."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from axiograd.attribution._arguments import Model
+
+
+def module_of(model: Model) -> nn.Module | None:
+    """The module behind a callable: itself, or the object whose method it is."""
+    owner = model if isinstance(model, nn.Module) else getattr(model, "__self__", None)
+    return owner if isinstance(owner, nn.Module) else None
+
+
+def unwrapped(model: Model) -> Model:
+    """The user's own module inside DistributedDataParallel or DataParallel, whose machinery a look must not disturb."""
+    wrappers = (nn.parallel.DistributedDataParallel, nn.DataParallel)
+    return unwrapped(model.module) if isinstance(model, wrappers) else model
+
+
+@contextmanager
+def attribution_pass(model: Model, device: torch.device, *, create_graph: bool, preserve: bool) -> Iterator[None]:
+    """Gradients on, whatever surrounds the call; with ``preserve``, buffers and random state come back unchanged.
+
+    Buffers are swapped for copies instead of being written back: what was saved for a later
+    ``backward()`` then keeps its version.
+    """
+    with ExitStack() as stack:
+        stack.enter_context(torch.inference_mode(mode=False))
+        stack.enter_context(torch.enable_grad())
+        module = module_of(model)
+        if create_graph:
+            # Flash and efficient attention, compiled code and cuDNN's recurrent layers have no second derivative.
+            stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+            if "torch._dynamo" in sys.modules:
+                stack.enter_context(torch.compiler.set_stance("force_eager"))
+            if torch.is_autocast_enabled(device.type):
+                torch.clear_autocast_cache()  # weights cached under no_grad would not lead back to the parameters
+        if device.type == "cuda" and module is not None and any(isinstance(m, nn.RNNBase) for m in module.modules()):
+            stack.enter_context(torch.backends.cudnn.flags(enabled=False))
+        if preserve:
+            devices = [device] if device.type == "cuda" else []
+            stack.enter_context(torch.random.fork_rng(devices))
+            if module is not None:
+                stack.enter_context(_preserved_buffers(module))
+        yield
+
+
+@contextmanager
+def _preserved_buffers(module: nn.Module) -> Iterator[None]:
+    originals = [
+        (owner, name, buffer)
+        for owner in module.modules()
+        for name, buffer in owner._buffers.items()  # noqa: SLF001  # setattr would run a module's own __setattr__
+        if buffer is not None
+    ]
+    copies: dict[int, Tensor] = {}
+    try:
+        for owner, name, buffer in originals:
+            owner._buffers[name] = copies.setdefault(id(buffer), buffer.clone())  # noqa: SLF001
+        yield
+    finally:
+        for owner, name, buffer in originals:
+            owner._buffers[name] = buffer  # noqa: SLF001

@@ -1,0 +1,247 @@
+"""What all attribution methods share: two calls, `attribute` and `explain`, and the completeness of their answer."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, overload
+
+import torch
+from torch import Tensor
+
+from axiograd._typing import Attributions, Inputs, Target
+from axiograd.attribution._arguments import Arguments, Model
+from axiograd.attribution._gradient import detached, run
+from axiograd.attribution._state import attribution_pass, unwrapped
+from axiograd.attribution._target import LinearTarget, select
+from axiograd.errors import BaselineError, DisconnectedError
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The outputs of one forward pass and the attributions of the scores that the target selects from them."""
+
+    outputs: Any
+    attributions: Attributions
+    target: Target
+    method: str = ""
+    baseline: str = "zero"
+
+
+@dataclass(frozen=True)
+class Completeness:
+    """How far attributions are from adding up to F(x) − F(x′), per sample and relative to the outputs' scale."""
+
+    delta: Tensor
+    relative: Tensor
+    scale: float
+    baseline: str
+
+    def __str__(self) -> str:
+        worst, mean = float(self.relative.max()), float(self.relative.mean())
+        return (
+            f"relative completeness error {mean:.1e} on average, {worst:.1e} at most "
+            f"(scale: root mean square of F(x) - F(x') = {self.scale:.4g}; baseline: {self.baseline})"
+        )
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a method, its arguments read and checked."""
+
+    model: Model
+    inputs: Inputs
+    additional: Any
+    arguments: Arguments
+    target: Target
+    baselines: tuple[Tensor, ...]
+    create_graph: bool
+    wants_outputs: bool
+
+    @property
+    def is_training_step(self) -> bool:
+        """Whether this is the forward pass that a training step counts on, not an extra look."""
+        return self.create_graph and self.wants_outputs
+
+
+@dataclass(frozen=True)
+class Computed:
+    """What a method computed; `references` are the baselines against which it did, averaged over."""
+
+    attributions: Sequence[Tensor]
+    outputs: Any = None
+    references: Sequence[tuple[Tensor, ...]] = ()
+
+
+class Attribution(ABC):
+    """Base of all methods: subclasses say how features, baselines and one model become attributions."""
+
+    #: Whether parameters can be trained through the attribution.
+    differentiable: ClassVar[bool] = True
+    #: How outputs name the baseline when the user gives none.
+    default_baseline: ClassVar[str] = "zero"
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+
+    @abstractmethod
+    def _compute(self, call: Call) -> Computed:
+        """Attribute; runs inside a context that has gradients on and guards the model's state."""
+
+    def _score(self, outputs: Any, target: Target, batch: int) -> Tensor:
+        """The scalar per sample that is attributed."""
+        return select(outputs, target, batch)
+
+    def _read_baselines(self, baselines: Any, arguments: Arguments) -> tuple[Tensor, ...]:
+        """Methods that have no other baseline than zero accept only that."""
+        read = arguments.fill(baselines, "baselines")
+        if any(bool(b.any()) for b in read):
+            raise BaselineError(
+                f"{type(self).__name__} has no baseline other than zero, got one with values other than zero. "
+                "IntegratedGradients takes any baseline."
+            )
+        return read
+
+    @overload
+    def attribute(
+        self,
+        inputs: Inputs,
+        target: Target = None,
+        *,
+        baselines: Any = None,
+        additional_forward_args: Any = None,
+        create_graph: bool = False,
+        return_convergence_delta: Literal[False] = False,
+    ) -> Any: ...
+    @overload
+    def attribute(
+        self,
+        inputs: Inputs,
+        target: Target = None,
+        *,
+        baselines: Any = None,
+        additional_forward_args: Any = None,
+        create_graph: bool = False,
+        return_convergence_delta: Literal[True],
+    ) -> tuple[Any, Tensor]: ...
+    def attribute(
+        self,
+        inputs: Inputs,
+        target: Target = None,
+        *,
+        baselines: Any = None,
+        additional_forward_args: Any = None,
+        create_graph: bool = False,
+        return_convergence_delta: bool = False,
+    ) -> Any:
+        """Attributions in the structure of the inputs; an extra look that leaves the model as it was.
+
+        With ``return_convergence_delta`` also Σ attribution − (F(x) − F(x′)) per sample.
+        """
+        call = self._call(inputs, target, baselines, additional_forward_args, create_graph=create_graph)
+        with self._guarded(call, preserve=True):
+            computed = self._compute(call)
+        attributions = call.arguments.pack(computed.attributions)
+        if not return_convergence_delta:
+            return attributions
+        return attributions, self._delta(call, computed)[0]
+
+    def explain(
+        self,
+        inputs: Inputs,
+        target: Target = None,
+        *,
+        baselines: Any = None,
+        additional_forward_args: Any = None,
+        create_graph: bool = False,
+    ) -> Explanation:
+        """Outputs and attributions from one forward pass.
+
+        With ``create_graph=True`` this is the forward pass of a training step: outputs and attributions
+        keep their graphs, and BatchNorm statistics and random state advance as in any forward pass.
+        """
+        call = self._call(
+            inputs, target, baselines, additional_forward_args, create_graph=create_graph, wants_outputs=True
+        )
+        with self._guarded(call, preserve=not call.is_training_step):
+            computed = self._compute(call)
+        return Explanation(
+            computed.outputs if create_graph else detached(computed.outputs),
+            call.arguments.pack(computed.attributions),
+            target,
+            type(self).__name__,
+            self._baseline_name(baselines),
+        )
+
+    def completeness(
+        self,
+        inputs: Inputs,
+        target: Target = None,
+        *,
+        baselines: Any = None,
+        additional_forward_args: Any = None,
+    ) -> Completeness:
+        """The error of Σ attribution = F(x) − F(x′), absolute and relative, with the scale that it is relative to."""
+        call = self._call(inputs, target, baselines, additional_forward_args, create_graph=False)
+        with self._guarded(call, preserve=True):
+            computed = self._compute(call)
+        delta, difference = self._delta(call, computed)
+        scale = float(difference.double().square().mean().sqrt())
+        relative = delta.abs() / scale if scale > 0 else torch.where(delta == 0, 0.0, torch.inf).to(delta)
+        return Completeness(delta, relative, scale, self._baseline_name(baselines))
+
+    def _baseline_name(self, baselines: Any) -> str:
+        return self.default_baseline if baselines is None else "given"
+
+    def _call(
+        self,
+        inputs: Inputs,
+        target: Target,
+        baselines: Any,
+        additional: Any,
+        *,
+        create_graph: bool,
+        wants_outputs: bool = False,
+    ) -> Call:
+        if create_graph and not self.differentiable:
+            raise DisconnectedError(
+                f"{type(self).__name__} gives attributions that no parameter can be trained through; use one of "
+                "XGradient, IntegratedGradients, ExpectedGradients, InputXGradient, Gradient, Saliency, LogGradient."
+            )
+        with torch.inference_mode(mode=False):
+            arguments = Arguments.ensure(inputs, additional).prepared(create_graph=create_graph)
+            read = tuple(_ordinary(b) for b in self._read_baselines(baselines, arguments))
+            if isinstance(target, Tensor):
+                target = _ordinary(target)
+            elif type(target) is LinearTarget:
+                target = LinearTarget(_ordinary(target.weights))
+        model = self.model if create_graph else unwrapped(self.model)
+        return Call(model, inputs, additional, arguments, target, read, create_graph, wants_outputs)
+
+    def _guarded(self, call: Call, *, preserve: bool) -> Any:
+        device = call.arguments.features[0].device
+        return attribution_pass(call.model, device, create_graph=call.create_graph, preserve=preserve)
+
+    def _delta(self, call: Call, computed: Computed) -> tuple[Tensor, Tensor]:
+        """Σ attribution − (F(x) − F(x′)), and F(x) − F(x′) itself."""
+        arguments = call.arguments
+        all_references = computed.references or (call.baselines,)
+
+        def scores_at(features: Sequence[Tensor]) -> Tensor:
+            return self._score(run(call.model, arguments, features), call.target, arguments.batch)
+
+        with self._guarded(call, preserve=True), torch.no_grad():
+            at_baseline = torch.stack([scores_at(reference) for reference in all_references]).mean(0)
+            difference = (scores_at(arguments.features) - at_baseline).movedim(0, -1)
+            total = sum(_per_sample_sums(a, difference.dim()) for a in computed.attributions)
+        return total - difference, difference
+
+
+def _per_sample_sums(attribution: Tensor, kept: int) -> Tensor:
+    return attribution.detach().reshape(*attribution.shape[:kept], -1).sum(-1)
+
+
+def _ordinary(tensor: Tensor) -> Tensor:
+    """Autograd cannot save tensors that were made in inference mode."""
+    return tensor.clone() if tensor.is_inference() else tensor

@@ -1,0 +1,253 @@
+"""Captum's methods with the two calls of ours."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from axiograd._typing import Target
+from axiograd.attribution._arguments import Arguments, Model
+from axiograd.attribution._gradient import check_finite, run
+from axiograd.attribution._snapshot import snapshot
+from axiograd.attribution._state import module_of
+from axiograd.attribution._target import LinearTarget, logits, select
+from axiograd.attribution.base import Attribution, Call, Computed
+from axiograd.errors import BaselineError, ConfigurationError, MissingExtraError
+
+#: What the two calls pass themselves.
+_OURS = {"inputs", "target", "baselines", "additional_forward_args", "return_convergence_delta"}
+
+
+class CaptumMethod(Attribution):
+    """Any method of Captum that attributes to inputs: a class, an instance, or a function from model to instance.
+
+    Keywords go to Captum's constructor if it knows them, and to its ``attribute`` otherwise. Attributions are
+    always detached, for Captum's are not connected to the parameters. The target "all" is a loop over outputs.
+    Completeness is ours: Σ attribution − (F(x) − F(x′)), where F(x′) is the mean over a distribution of baselines.
+
+    >>> from captum.attr import DeepLift
+    >>> model = nn.Sequential(nn.Linear(2, 1, bias=False), nn.ReLU())
+    >>> nn.init.ones_(model[0].weight).shape
+    torch.Size([1, 2])
+    >>> CaptumMethod(model, DeepLift).attribute(torch.tensor([[3.0, -1.0]]), baselines=0.0)
+    tensor([[ 3., -1.]])
+    """
+
+    differentiable = False
+
+    def __init__(
+        self, model: Model, method: Any, /, *, generator: torch.Generator | None = None, **options: Any
+    ) -> None:
+        super().__init__(model)
+        self._attr = _captum_attr()
+        if taken := _OURS & options.keys():
+            raise ConfigurationError(f"{', '.join(sorted(taken))}: pass it to attribute or explain, not here.")
+        self.method = method
+        self.name = type(method).__name__ if self._is_instance(method) else getattr(method, "__name__", str(method))
+        known = set(inspect.signature(method).parameters) if isinstance(method, type) else set()
+        self.constructor_options = {k: v for k, v in options.items() if k in known}
+        self.options = {k: v for k, v in options.items() if k not in known}
+        self.generator = generator
+        # A call leaves the global random states as they were, and yet no two calls draw the same.
+        self._own = torch.Generator().manual_seed(int(torch.randint(2**62, ())))
+        self._build(model)
+
+    def _is_instance(self, value: object) -> bool:
+        return isinstance(value, self._attr.Attribution)
+
+    def _build(self, forward: Any) -> Any:
+        """Captum's object for a forward function."""
+        if self._is_instance(self.method):
+            own = getattr(self.method, "forward_func", None)
+            if own is not self.model:
+                raise ConfigurationError(f"the given {self.name} was made for another model: make it for this one.")
+            return self._rebound(self.method, forward)
+        built = self.method(forward, **self.constructor_options) if callable(self.method) else None
+        if not self._is_instance(built):
+            raise ConfigurationError(
+                f"{self.name} is no method of Captum: expected a class, an instance, or a function that makes one "
+                "from a model."
+            )
+        if isinstance(built, self._attr.LayerAttribution | self._attr.NeuronAttribution):
+            raise ConfigurationError(
+                f"{self.name} attributes to layers; only methods that attribute to inputs fit here."
+            )
+        if module_of(self.model) is None and any(hasattr(part, "model") for part in self._parts(built)):
+            raise ConfigurationError(
+                f"{self.name} works with hooks on modules and sees none in {self.model!r}: pass the nn.Module."
+            )
+        return built
+
+    def _parts(self, method: Any) -> Iterator[Any]:
+        yield method
+        for value in vars(method).values():
+            if self._is_instance(value):
+                yield from self._parts(value)
+
+    def _rebound(self, method: Any, forward: Any) -> Any:
+        """A copy for another forward function; methods inside it (NoiseTunnel) are copied too."""
+        rebound = copy.copy(method)
+        for name, value in vars(method).items():
+            if value is self.model:
+                setattr(rebound, name, forward)
+            elif self._is_instance(value):
+                setattr(rebound, name, self._rebound(value, forward))
+        return rebound
+
+    def _takes_distribution(self) -> bool:
+        kinds = (self._attr.GradientShap, self._attr.DeepLiftShap)
+        return isinstance(self.method, kinds) or (isinstance(self.method, type) and issubclass(self.method, kinds))
+
+    def _read_baselines(self, baselines: Any, arguments: Arguments) -> tuple[Tensor, ...]:
+        if baselines is None:
+            return ()
+        if not self._takes_distribution():
+            return arguments.fill(baselines, "baselines")
+        given = (baselines,) if isinstance(baselines, Tensor) else tuple(baselines)
+        pairs = list(zip(given, arguments.features, strict=False))
+        if len(given) != len(arguments.slots) or any(b.shape[1:] != x.shape[1:] for b, x in pairs):
+            raise BaselineError(
+                f"{self.name} takes a distribution of baselines: per input a tensor [n, *features], got shapes "
+                f"{[tuple(b.shape) for b in given]} for {[tuple(x.shape) for x in arguments.features]}."
+            )
+        return tuple(b.to(x) for b, x in pairs)
+
+    def _compute(self, call: Call) -> Computed:
+        arguments = call.arguments
+        with torch.no_grad():
+            outputs = run(call.model, arguments, arguments.features)
+            scores = self._score(outputs, call.target, arguments.batch)
+        forward = _Scores(call)
+        module = module_of(call.model)
+        with snapshot(module), _quiet(), _eager(), self._seeded():
+            method = self._build(forward)
+            if isinstance(call.target, str):
+                each = [self._attribute(method, forward, call, i) for i in range(scores.shape[1])]
+                attributions = [torch.stack(per_output) for per_output in zip(*each, strict=True)]
+            else:
+                attributions = self._attribute(method, forward, call, _for_captum(call.target, arguments.batch))
+        check_finite(arguments.features, scores, attributions)
+        return Computed(attributions, outputs, self._references(call))
+
+    def _attribute(self, method: Any, forward: _Scores, call: Call, target: Any) -> list[Tensor]:
+        options = dict(self.options)
+        parameters = inspect.signature(method.attribute).parameters
+        if call.baselines:
+            if "baselines" in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+                options["baselines"] = _bare(call.baselines, call)
+            elif any(bool(b.any()) for b in call.baselines):
+                raise BaselineError(f"{self.name} takes no baselines.")
+        elif self._takes_distribution():
+            raise BaselineError(f"{self.name} needs a distribution of baselines: pass baselines=[n, *features].")
+        features = tuple(x.detach().clone() for x in call.arguments.features)
+        found = method.attribute(
+            _bare(features, call), target=target, additional_forward_args=forward.constants or None, **options
+        )
+        attributions = [found] if isinstance(found, Tensor) else list(found)
+        if [a.shape for a in attributions] != [x.shape for x in features]:
+            raise ConfigurationError(
+                f"{self.name} returned shapes {[tuple(a.shape) for a in attributions]} for inputs of "
+                f"{[tuple(x.shape) for x in features]}: only methods that attribute to inputs fit here."
+            )
+        return [a.detach() for a in attributions]
+
+    def _references(self, call: Call) -> list[tuple[Tensor, ...]]:
+        features = call.arguments.features
+        if not (self._takes_distribution() and call.baselines):
+            return [call.baselines or call.arguments.fill(None, "baselines")]
+        rows = zip(*(b.unbind(0) for b in call.baselines), strict=True)
+        return [tuple(b.expand_as(x) for b, x in zip(row, features, strict=True)) for row in rows]
+
+    @contextmanager
+    def _seeded(self) -> Iterator[None]:
+        """Captum draws from the global states of torch (restored by the caller) and of NumPy."""
+        seed = int(torch.randint(2**32, (), generator=self.generator or self._own))
+        state = np.random.get_state()  # noqa: NPY002  # the legacy state is the one that Captum uses
+        torch.manual_seed(seed)
+        np.random.seed(seed)  # noqa: NPY002
+        try:
+            yield
+        finally:
+            np.random.set_state(state)  # noqa: NPY002
+
+
+class _Scores(nn.Module):
+    """What Captum differentiates: features, then the other tensors with a row per sample, to selectable scores."""
+
+    def __init__(self, call: Call) -> None:
+        super().__init__()
+        self.owner = module_of(call.model)  # registered, so that methods with hooks find the layers
+        self.held = (call.model,)
+        self.target = call.target
+        arguments = call.arguments
+        values = dict(enumerate(arguments.positional)) | dict(arguments.keyword)
+        per_sample = {
+            slot: v
+            for slot, v in values.items()
+            if slot not in arguments.slots and isinstance(v, Tensor) and v.dim() and len(v) == arguments.batch
+        }
+        self.arguments = replace(arguments, slots=(*arguments.slots, *per_sample))
+        self.constants: tuple[Tensor, ...] = tuple(per_sample.values())
+        self.weighted = isinstance(call.target, LinearTarget) and len(call.target.weights) == arguments.batch
+        if isinstance(call.target, LinearTarget) and self.weighted:
+            self.constants += (call.target.weights,)
+
+    def forward(self, *tensors: Tensor) -> Tensor:
+        target: Target = LinearTarget(tensors[-1]) if self.weighted else self.target
+        inputs = tensors[: len(self.arguments.slots)]
+        outputs = run(self.held[0], self.arguments, inputs)
+        if target is None or isinstance(target, str) or callable(target):
+            return select(outputs, target, len(inputs[0]))
+        return logits(outputs)
+
+
+def _for_captum(target: Target, batch: int) -> Any:
+    """The target by which Captum indexes what `_Scores` returns."""
+    if target is None or callable(target):
+        return None
+    if isinstance(target, Tensor):
+        return target.reshape(-1)
+    return target[0] if isinstance(target, list) and len(target) == 1 < batch else target
+
+
+def _bare(tensors: tuple[Tensor, ...], call: Call) -> Any:
+    """Options such as sliding windows have the structure of the inputs, so a single tensor stays one."""
+    return tensors[0] if len(tensors) == 1 and not isinstance(call.inputs, tuple) else tensors
+
+
+@contextmanager
+def _eager() -> Iterator[None]:
+    """Compiled code does not see hooks that are set later, and would skip Captum's without a word."""
+    if "torch._dynamo" in sys.modules:
+        with torch.compiler.set_stance("force_eager"):
+            yield
+    else:
+        yield
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Captum announces hooks and requires_grad that it sets and that are undone here; the model's warnings stay."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module=r"captum\.")
+        warnings.filterwarnings("ignore", module=r"axiograd\.attribution\.captum")
+        warnings.filterwarnings("ignore", message=".*backward hook.*")
+        yield
+
+
+def _captum_attr() -> Any:
+    try:
+        import captum.attr
+    except ImportError:
+        raise MissingExtraError("captum", "captum", "CaptumMethod") from None
+    return captum.attr

@@ -1,0 +1,75 @@
+"""Expected Gradients (Erion et al., 2021)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from axiograd.attribution._arguments import Arguments, Model
+from axiograd.attribution._gradient import run
+from axiograd.attribution._path import Step, integrate
+from axiograd.attribution.base import Attribution, Call, Computed
+from axiograd.attribution.integrated_gradients import check_rows
+from axiograd.attribution.references import References
+from axiograd.errors import BaselineError, ConfigurationError
+
+
+class ExpectedGradients(Attribution):
+    """EGᵢ = E[(xᵢ − rᵢ) · ∂F(r + α(x − r))/∂xᵢ] over references r and α ~ U(0, 1), by ``n_samples`` draws.
+
+    References are drawn without replacement within a call. A ``generator`` makes the draws repeatable.
+
+    >>> references = torch.zeros(3, 2)
+    >>> method = ExpectedGradients(lambda x: x.sum(1), references, n_samples=2)
+    >>> method.attribute(torch.tensor([[1.0, 2.0]]))
+    tensor([[1., 2.]])
+    """
+
+    default_baseline: ClassVar[str] = "the drawn references"
+
+    def __init__(
+        self,
+        model: Model,
+        references: Any,
+        n_samples: int = 1,
+        *,
+        generator: torch.Generator | None = None,
+        internal_batch_size: int | None = None,
+    ) -> None:
+        super().__init__(model)
+        if n_samples < 1:
+            raise ConfigurationError(f"n_samples={n_samples}: expected at least 1.")
+        check_rows(internal_batch_size)
+        self.references = References.ensure(references)
+        self.n_samples = n_samples
+        self.generator = generator
+        # Without a generator: a training step draws from the global random state, like dropout; an extra look
+        # leaves that state alone, so it has one of its own.
+        self._own = torch.Generator().manual_seed(int(torch.randint(2**62, ())))
+        self.internal_batch_size = internal_batch_size
+
+    def _compute(self, call: Call) -> Computed:
+        generator = self.generator or (None if call.is_training_step else self._own)
+        draws = self._draw(call.arguments, generator)
+        alphas = torch.rand(self.n_samples, call.arguments.batch, generator=generator, dtype=torch.float64)
+        steps = [Step(r, alpha, 1 / self.n_samples) for r, alpha in zip(draws, alphas, strict=True)]
+        outputs = run(call.model, call.arguments, call.arguments.features) if call.wants_outputs else None
+        return Computed(integrate(self, call, steps, self.internal_batch_size), outputs, draws)
+
+    def _draw(self, arguments: Arguments, generator: torch.Generator | None) -> list[tuple[Tensor, ...]]:
+        features, batch = arguments.features, arguments.batch
+        drawn = self.references.draw(batch * self.n_samples, len(features), generator)
+        for x, r in zip(features, drawn, strict=True):
+            if r.shape[1:] != x.shape[1:]:
+                raise BaselineError(
+                    f"references of shape {tuple(r.shape[1:])} for samples of shape {tuple(x.shape[1:])}."
+                )
+        per_input = [r.to(x).unflatten(0, (self.n_samples, batch)) for x, r in zip(features, drawn, strict=True)]
+        return list(zip(*per_input, strict=True))
+
+    def _read_baselines(self, baselines: Any, arguments: Arguments) -> tuple[Tensor, ...]:
+        if baselines is not None:
+            raise BaselineError("ExpectedGradients draws its baselines from references=...; baselines= is not used.")
+        return arguments.fill(None, "baselines")

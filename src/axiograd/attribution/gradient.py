@@ -1,0 +1,17 @@
+"""The input gradient."""
+
+from torch import Tensor
+
+from axiograd.attribution._single_pass import SinglePass
+
+
+class Gradient(SinglePass):
+    """∂F/∂xᵢ.
+
+    >>> import torch
+    >>> Gradient(lambda x: (x**2).sum(1)).attribute(torch.tensor([[1.0, -3.0]]))
+    tensor([[ 2., -6.]])
+    """
+
+    def _combine(self, x: Tensor, gradient: Tensor) -> Tensor:  # noqa: ARG002
+        return gradient

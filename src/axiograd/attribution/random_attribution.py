@@ -1,0 +1,37 @@
+"""Attributions drawn at random: the yardstick that any method has to beat."""
+
+from __future__ import annotations
+
+import torch
+
+from axiograd.attribution._arguments import Model
+from axiograd.attribution._gradient import run
+from axiograd.attribution.base import Attribution, Call, Computed
+
+
+class RandomAttribution(Attribution):
+    """aᵢ ~ N(0, 1), independent of model and input.
+
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> RandomAttribution(torch.nn.Identity(), generator=generator).attribute(torch.ones(1, 1)).shape
+    torch.Size([1, 1])
+    """
+
+    differentiable = False
+
+    def __init__(self, model: Model, *, generator: torch.Generator | None = None) -> None:
+        super().__init__(model)
+        self.generator = generator
+        # Its own generator: a call leaves the global random state as it was, and yet no two calls agree.
+        self._own = torch.Generator().manual_seed(int(torch.randint(2**62, ())))
+
+    def _compute(self, call: Call) -> Computed:
+        with torch.no_grad():
+            outputs = run(call.model, call.arguments, call.arguments.features)
+            n = self._score(outputs, call.target, call.arguments.batch).shape[1:]
+        generator = self.generator or self._own
+        draws = [
+            torch.randn((*n, *x.shape), dtype=x.dtype, generator=generator).to(x.device)
+            for x in call.arguments.features
+        ]
+        return Computed(draws, outputs)

@@ -1,0 +1,136 @@
+"""From an image to a normalised tensor, and back; the training augmentation, a function of its seed alone."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from axiograd.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+Triple = tuple[float, ...]
+
+
+def pillow() -> Any:
+    """Pillow's Image module, or MissingExtraError."""
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise MissingExtraError("pillow", "images", "decoding images") from error
+    return Image
+
+
+@dataclass(frozen=True)
+class Preprocess:
+    """Short side to `resize`, centre crop, then (v·white − mean) / std, v in [0, 1], channels RGB or BGR.
+
+    >>> Preprocess(resize=None, crop=None).invert(torch.zeros(3, 1, 1)).flatten()
+    tensor([0.4850, 0.4560, 0.4060])
+    """
+
+    resize: int | None = 256
+    crop: int | None = 224
+    mean: Triple = (0.485, 0.456, 0.406)
+    std: Triple = (0.229, 0.224, 0.225)
+    white: float = 1.0
+    bgr: bool = False
+
+    def __call__(self, image: "Image", seed: Sequence[int] = ()) -> Tensor:  # noqa: ARG002  (nothing is random here)
+        if self.resize is not None:
+            image = resize_short_side(image, self.resize)
+        if self.crop is not None:
+            image = centre_crop(image, self.crop)
+        return self.normalise(to_tensor(image))
+
+    def normalise(self, pixels: Tensor) -> Tensor:
+        """Values in [0, 1], RGB, to what the network expects: [3, …] or [n, 3, …]."""
+        mean, std = (pixels.new_tensor(values)[:, None, None] for values in (self.mean, self.std))
+        ordered = pixels.flip(-3) if self.bgr else pixels
+        return (ordered * self.white - mean) / std
+
+    def invert(self, inputs: Tensor) -> Tensor:
+        """What `normalise` was given, for pictures."""
+        mean, std = (inputs.new_tensor(values)[:, None, None] for values in (self.mean, self.std))
+        pixels = (inputs * std + mean) / self.white
+        return pixels.flip(-3) if self.bgr else pixels
+
+
+@dataclass(frozen=True)
+class Augment:
+    """A random part of the image, 8 to 100 % of its area, at `size` × `size`, mirrored half of the time.
+
+    The same seed gives the same crop, in whichever process it is drawn.
+    """
+
+    size: int = 224
+    then: Preprocess = Preprocess(resize=None, crop=None)
+    area: tuple[float, float] = (0.08, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    flip: float = 0.5
+
+    def __call__(self, image: "Image", seed: Sequence[int] = ()) -> Tensor:
+        random = np.random.default_rng(list(seed))
+        box = random_box(image.size, self.area, self.ratio, random)
+        part = image.resize((self.size, self.size), pillow().Resampling.BILINEAR, box=box)
+        if random.random() < self.flip:
+            part = part.transpose(pillow().Transpose.FLIP_LEFT_RIGHT)
+        return self.then(part)
+
+
+def random_box(
+    size: tuple[int, int], area: tuple[float, float], ratio: tuple[float, float], random: np.random.Generator
+) -> tuple[int, int, int, int]:
+    """A box of random area and log-uniform aspect ratio; after ten misses, the largest centred one that fits.
+
+    >>> random_box((100, 50), (0.5, 0.5), (1.0, 1.0), np.random.default_rng(0))[3]
+    50
+    """
+    width, height = size
+    for _ in range(10):
+        pixels = width * height * random.uniform(*area)
+        aspect = math.exp(random.uniform(math.log(ratio[0]), math.log(ratio[1])))
+        w, h = round(math.sqrt(pixels * aspect)), round(math.sqrt(pixels / aspect))
+        if 0 < w <= width and 0 < h <= height:
+            left, top = int(random.integers(0, width - w + 1)), int(random.integers(0, height - h + 1))
+            return left, top, left + w, top + h
+    aspect = min(max(width / height, ratio[0]), ratio[1])
+    w, h = min(width, round(height * aspect)), min(height, round(width / aspect))
+    left, top = (width - w) // 2, (height - h) // 2
+    return left, top, left + w, top + h
+
+
+def resize_short_side(image: "Image", short: int) -> "Image":
+    """The image with its shorter side at `short` pixels, bilinear with antialiasing."""
+    width, height = image.size
+    size = (short, short * height // width) if width <= height else (short * width // height, short)
+    resized: Image = image if size == image.size else image.resize(size, pillow().Resampling.BILINEAR)
+    return resized
+
+
+def centre_crop(image: "Image", size: int) -> "Image":
+    """The middle `size` × `size` pixels; black where the image is smaller."""
+    width, height = image.size
+    left, top = round((width - size) / 2), round((height - size) / 2)
+    return image.crop((left, top, left + size, top + size))
+
+
+def to_tensor(image: "Image") -> Tensor:
+    """[3, height, width] in [0, 1], RGB."""
+    pixels = np.asarray(image.convert("RGB"))
+    return torch.from_numpy(pixels.copy()).permute(2, 0, 1).float().div_(255)
+
+
+#: The paper's: short side 256, crop 224, ImageNet's mean and standard deviation.
+IMAGENET = Preprocess()
+#: The SqueezeNet 1.1 weights: BGR at 0 to 255 minus the mean, crop 227.
+SQUEEZENET = Preprocess(crop=227, mean=(103.939, 116.779, 123.68), std=(1.0, 1.0, 1.0), white=255.0, bgr=True)
+#: The ResNet-18 weights for Tiny ImageNet: 64 × 64 as they are, in [−1, 1].
+TINY_IMAGENET = Preprocess(resize=None, crop=None, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
+#: Values in [0, 1] as they are in the file.
+PIXELS = Preprocess(resize=None, crop=None, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))

@@ -1,0 +1,282 @@
+"""The same metrics as torchmetrics classes: updated batch by batch, reduced across processes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from axiograd._typing import Target
+from axiograd.attribution._arguments import Model
+from axiograd.errors import MissingExtraError
+from axiograd.metrics.completeness import completeness_gap
+from axiograd.metrics.localisation import best_overlap, energy_inside, pointing_game
+from axiograd.metrics.masking import FRACTIONS, MaskingMetric, masking_curves
+from axiograd.metrics.masking_value import MaskingValue
+from axiograd.metrics.ranking import Channels
+from axiograd.metrics.relative_difference import mean_absolute_relative_difference
+
+try:
+    from torchmetrics import Metric
+except ImportError as error:
+    raise MissingExtraError("torchmetrics", "metrics", "A metric class") from error
+
+
+@dataclass(frozen=True, eq=False)
+class Summary:
+    """A mean over samples, its standard error, and the number of samples."""
+
+    mean: Tensor
+    standard_error: Tensor
+    n_samples: int
+
+
+class SampleMean(Metric):
+    """A mean over samples whose states are sums, so that batches and processes can be added up in any order."""
+
+    is_differentiable: ClassVar[bool] = False  # type: ignore[misc]  # torchmetrics declares instance attributes
+    full_state_update: ClassVar[bool] = False  # type: ignore[misc]
+    total: Tensor
+    squares: Tensor
+    count: Tensor
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        for name in ("total", "squares", "count"):
+            self.add_state(name, torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+
+    def _add(self, values: Tensor) -> None:
+        values = values.detach().to(self.total)
+        self.total += values.sum()
+        self.squares += values.square().sum()
+        self.count += len(values)
+
+    def compute(self) -> Tensor:
+        """The mean over all samples so far."""
+        return self.total / self.count
+
+    def plot(self, val: Tensor | Sequence[Tensor] | None = None, ax: Any = None) -> Any:
+        """Plot a value, or several as a line; without one, the current mean."""
+        return self._plot(val, ax)
+
+    def summary(self) -> Summary:
+        """Mean and standard error over the samples of all processes."""
+        with self.sync_context(should_sync=not self._is_synced, should_unsync=not self._is_synced):
+            mean = self.total / self.count
+            variance = (self.squares - self.count * mean.square()).clamp(min=0) / (self.count - 1)
+            return Summary(mean, (variance / self.count).sqrt(), int(self.count))
+
+
+class _Mask(SampleMean):
+    """The area under one masking curve."""
+
+    name: ClassVar[MaskingMetric]
+    curve_total: Tensor
+
+    def __init__(
+        self,
+        *,
+        fractions: Sequence[float] = FRACTIONS,
+        masking: MaskingValue = None,
+        channels: Channels = "mean",
+        max_rows: int = 64,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.fractions = tuple(fractions)
+        self.masking, self.channels, self.max_rows = masking, channels, max_rows
+        self.add_state("curve_total", torch.zeros(len(self.fractions), dtype=torch.float64), dist_reduce_fx="sum")
+
+    def update(
+        self,
+        model: Model,
+        inputs: Tensor,
+        attributions: Tensor,
+        target: Target = None,
+        *,
+        labels: Any = None,
+        additional_forward_args: Any = None,
+    ) -> None:
+        """Mask a batch and add its samples."""
+        found = masking_curves(
+            model,
+            inputs,
+            attributions,
+            target,
+            labels=labels,
+            metrics=(self.name,),
+            fractions=self.fractions,
+            masking=self.masking,
+            channels=self.channels,
+            additional_forward_args=additional_forward_args,
+            max_rows=self.max_rows,
+        )[self.name]
+        self._add(found.areas)
+        self.curve_total += found.scores.sum(0).to(self.curve_total)
+
+    def curve(self) -> Tensor:
+        """The mean score at each fraction, over the samples of all processes."""
+        with self.sync_context(should_sync=not self._is_synced, should_unsync=not self._is_synced):
+            return self.curve_total / self.count
+
+
+class KeepPositiveMask(_Mask):
+    """KPM, the area under the target's logit while only the most positive features are kept.
+
+    >>> weights, x = torch.tensor([3.0, -2.0]), torch.ones(4, 2)
+    >>> metric = KeepPositiveMask(fractions=(0.5, 1.0))
+    >>> metric.update(lambda x: x @ weights, x, x * weights)
+    >>> float(metric.compute())
+    1.5
+    """
+
+    name = "KPM"
+    higher_is_better: ClassVar[bool] = True  # type: ignore[misc]  # as above
+
+
+class KeepNegativeMask(_Mask):
+    """KNM, the area under the target's logit while only the most negative features are kept.
+
+    >>> weights, x = torch.tensor([3.0, -2.0]), torch.ones(4, 2)
+    >>> metric = KeepNegativeMask(fractions=(0.5, 1.0))
+    >>> metric.update(lambda x: x @ weights, x, x * weights)
+    >>> float(metric.compute())
+    -1.0
+    """
+
+    name = "KNM"
+    higher_is_better: ClassVar[bool] = False  # type: ignore[misc]
+
+
+class KeepAbsoluteMask(_Mask):
+    """KAM, the area under the top-1 accuracy in percent while the features of largest magnitude are kept.
+
+    >>> x = torch.tensor([[2.0, 1.0]])
+    >>> metric = KeepAbsoluteMask(fractions=(0.5, 1.0))
+    >>> metric.update(lambda x: x, x, x, target=0)
+    >>> float(metric.compute())
+    50.0
+    """
+
+    name = "KAM"
+    higher_is_better: ClassVar[bool] = True  # type: ignore[misc]
+
+
+class RemoveAbsoluteMask(_Mask):
+    """RAM, the area under the top-1 accuracy in percent while the features of largest magnitude are removed first.
+
+    >>> x = torch.tensor([[2.0, 1.0]])
+    >>> metric = RemoveAbsoluteMask(fractions=(0.5, 1.0))
+    >>> metric.update(lambda x: x, x, x, target=0)
+    >>> float(metric.compute())
+    25.0
+    """
+
+    name = "RAM"
+    higher_is_better: ClassVar[bool] = False  # type: ignore[misc]
+
+
+class MeanAbsoluteRelativeDifference(SampleMean):
+    """Twin of `mean_absolute_relative_difference`; the share of components left out is in `excluded_fraction`.
+
+    >>> metric = MeanAbsoluteRelativeDifference()
+    >>> metric.update(torch.tensor([[1.5, 2.0]]), torch.tensor([[1.0, 2.0]]))
+    >>> float(metric.compute())
+    0.25
+    """
+
+    higher_is_better: ClassVar[bool] = False  # type: ignore[misc]
+    excluded: Tensor
+    rows: Tensor
+
+    def __init__(self, *, threshold: float = 1e-3, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.threshold = threshold
+        for name in ("excluded", "rows"):
+            self.add_state(name, torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+
+    def update(self, attributions: Tensor, integrated_gradients: Tensor) -> None:
+        """Compare a batch and add its samples; those whose IG is zero everywhere are only counted as excluded."""
+        found = mean_absolute_relative_difference(attributions, integrated_gradients, threshold=self.threshold)
+        self._add(found.per_sample[found.per_sample.isfinite()])
+        self.excluded += found.excluded_fraction * len(attributions)
+        self.rows += len(attributions)
+
+    def excluded_fraction(self) -> Tensor:
+        """The share of components left out, over the samples of all processes."""
+        with self.sync_context(should_sync=not self._is_synced, should_unsync=not self._is_synced):
+            return self.excluded / self.rows
+
+
+class CompletenessGap(SampleMean):
+    """The mean of |Σ A − (F(x) − F(x′))| over samples, in units of the output.
+
+    >>> x = torch.tensor([[1.0, 2.0]])
+    >>> metric = CompletenessGap()
+    >>> metric.update(lambda x: (x**2).sum(1), x, x * 2 * x)
+    >>> float(metric.compute())
+    5.0
+    """
+
+    higher_is_better: ClassVar[bool] = False  # type: ignore[misc]
+
+    def update(self, model: Model, inputs: Any, attributions: Any, target: Target = None, **options: Any) -> None:
+        """Measure a batch and add its samples."""
+        self._add(completeness_gap(model, inputs, attributions, target, **options).delta.abs())
+
+
+class _Localisation(SampleMean):
+    higher_is_better: ClassVar[bool] = True  # type: ignore[misc]
+
+    def __init__(self, *, channels: Channels = "sum", **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.channels = channels
+
+
+class EnergyInside(_Localisation):
+    """The mean share of positive attribution inside box or mask.
+
+    >>> metric = EnergyInside()
+    >>> metric.update(torch.tensor([[[3.0, 1.0], [-5.0, 0.0]]]), torch.tensor([[0, 0, 1, 2]]))
+    >>> float(metric.compute())
+    0.75
+    """
+
+    def update(self, attributions: Tensor, regions: Tensor) -> None:
+        """Measure a batch and add its samples."""
+        self._add(energy_inside(attributions, regions, channels=self.channels))
+
+
+class PointingGame(_Localisation):
+    """How often the highest attribution lies inside, from 0 to 1.
+
+    >>> metric = PointingGame()
+    >>> metric.update(torch.tensor([[[3.0, 1.0], [-5.0, 0.0]]]), torch.tensor([[0, 0, 1, 2]]))
+    >>> float(metric.compute())
+    1.0
+    """
+
+    def __init__(self, *, tolerance: int = 0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.tolerance = tolerance
+
+    def update(self, attributions: Tensor, regions: Tensor) -> None:
+        """Measure a batch and add its samples."""
+        self._add(pointing_game(attributions, regions, tolerance=self.tolerance, channels=self.channels).double())
+
+
+class BestOverlapIoU(_Localisation):
+    """The mean over samples of the IoU at the best threshold.
+
+    >>> metric = BestOverlapIoU()
+    >>> metric.update(torch.tensor([[[3.0, 1.0], [2.0, 0.0]]]), torch.tensor([[0, 0, 1, 2]]))
+    >>> float(metric.compute())
+    1.0
+    """
+
+    def update(self, attributions: Tensor, regions: Tensor) -> None:
+        """Measure a batch and add its samples."""
+        self._add(best_overlap(attributions, regions, channels=self.channels).iou)

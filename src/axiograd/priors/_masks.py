@@ -1,0 +1,100 @@
+"""Masks and boxes per sample, some of which may be missing."""
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from axiograd.errors import ConfigurationError
+
+#: One map per sample; a missing one is None in a sequence (or False in the accompanying `has_...`).
+Maps: TypeAlias = Tensor | Sequence[Tensor | None] | None
+
+#: `x0 y0 x1 y1` per sample [batch, 4], several [batch, k, 4] (NaN rows are padding), or a sequence of [k,
+#: 4] or None.
+Boxes: TypeAlias = Tensor | Sequence[Tensor | None]
+
+_CORNERS = 4
+_IMAGE_AXES = 4  # batch, channel, height, width
+
+
+def align(maps: Maps, present: Tensor | None, like: Tensor, name: str) -> tuple[Tensor, Tensor]:
+    """The maps as one tensor that broadcasts to `like` [batch, *features], and which samples have one
+    [batch].
+
+    Maps that are missing come out as zeros, whatever stood in their place.
+    """
+    batch = len(like)
+    has = torch.ones(batch, dtype=torch.bool, device=like.device)
+    if present is not None:
+        if present.dtype != torch.bool or present.shape != (batch,):
+            raise ConfigurationError(
+                f"'has_{name}' must be a boolean tensor of shape [{batch}], got {present.dtype} "
+                f"of shape {list(present.shape)}"
+            )
+        has = present.to(like.device)
+    if maps is None:
+        return torch.zeros_like(like), torch.zeros_like(has)
+    if not isinstance(maps, Tensor):
+        has = has & torch.tensor([item is not None for item in maps], device=like.device)
+        maps = _stack(maps, like, name)
+    maps = maps.to(device=like.device, dtype=like.dtype)
+    if maps.ndim == like.ndim - 1 and like.ndim == _IMAGE_AXES:
+        maps = maps.unsqueeze(1)
+    fits = maps.ndim == like.ndim and all(m in {1, n} for m, n in zip(maps.shape, like.shape, strict=True))
+    if not fits or len(maps) != batch:
+        raise ConfigurationError(
+            f"{name!r} of shape {list(maps.shape)} does not fit attributions of shape {list(like.shape)}; "
+            "give one map per sample (expand a shared one)"
+        )
+    has_like = has.reshape(-1, *[1] * (like.ndim - 1))
+    return torch.where(has_like, maps, torch.zeros_like(maps)), has
+
+
+def _stack(maps: Sequence[Tensor | None], like: Tensor, name: str) -> Tensor:
+    if len(maps) != len(like):
+        raise ConfigurationError(f"{name!r} has {len(maps)} entries for a batch of {len(like)}")
+    given = [item for item in maps if item is not None]
+    if not given:
+        return torch.zeros_like(like)
+    if len({item.shape for item in given}) > 1:
+        raise ConfigurationError(
+            f"the maps in {name!r} differ in shape: {sorted({tuple(item.shape) for item in given})}"
+        )
+    empty = torch.zeros_like(given[0])
+    return torch.stack([empty if item is None else item for item in maps])
+
+
+def inside_boxes(boxes: Boxes, like: Tensor) -> tuple[Tensor, Tensor]:
+    """The union of each sample's boxes as a mask [batch, height, width], and which samples have a box.
+
+    A pixel is inside when its centre is: column j for x0 ≤ j + ½ ≤ x1, so whole numbers are half-open ranges.
+    """
+    corners = _pad(boxes, like)
+    height, width = like.shape[-2:]
+    y = torch.arange(height, device=like.device) + 0.5
+    x = torch.arange(width, device=like.device) + 0.5
+    x0, y0, x1, y1 = (side.unsqueeze(-1) for side in corners.unbind(-1))
+    rows = (y >= y0) & (y <= y1)
+    columns = (x >= x0) & (x <= x1)
+    mask = (rows.unsqueeze(-1) & columns.unsqueeze(-2)).any(1)
+    return mask, corners.isfinite().all(-1).any(-1)
+
+
+def _pad(boxes: Boxes, like: Tensor) -> Tensor:
+    batch = len(like)
+    if isinstance(boxes, Tensor):
+        corners = boxes.unsqueeze(1) if boxes.ndim == 2 else boxes  # noqa: PLR2004 ([batch, 4])
+    else:
+        given = [like.new_empty(0, _CORNERS) if item is None else item for item in boxes]
+        given = [item.unsqueeze(0) if item.ndim == 1 else item for item in given]
+        corners = like.new_full((len(given), max([1, *map(len, given)]), _CORNERS), torch.nan)
+        for row, item in zip(corners, given, strict=True):
+            row[: len(item)] = item
+    if corners.ndim != 3 or corners.shape[-1] != _CORNERS or len(corners) != batch:  # noqa: PLR2004
+        raise ConfigurationError(
+            f"'boxes' must be [batch, 4], [batch, k, 4] or a sequence of [k, 4] with batch = {batch}, "
+            f"got shape {list(corners.shape)}"
+        )
+    return corners.to(device=like.device, dtype=torch.get_default_dtype())

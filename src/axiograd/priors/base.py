@@ -1,0 +1,172 @@
+"""What a prior is, and how priors are added and weighted."""
+
+import inspect
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from axiograd.errors import ConfigurationError, InputError
+
+
+class Prior(nn.Module):
+    """A scalar Ω(A) of a batch of attributions A [batch, *features]; small where they look as wanted.
+
+    A subclass writes `forward(attributions, *, name, ...)`; its keyword-only parameters are the arguments
+    that it takes. Priors form sums with weights, w₁·Ω₁(A) + w₂·Ω₂(A), and each gets only the arguments it
+    declares.
+
+    >>> import torch
+    >>> from axiograd.priors import L1, RightReasons
+    >>> prior = L1() + 10.0 * RightReasons()
+    >>> prior(torch.tensor([[1.0, -2.0]]), mask=torch.tensor([[False, True]]))
+    tensor(43.)
+    """
+
+    _declared: ClassVar[Mapping[str, bool]] = {}
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        parameters = inspect.signature(cls.forward).parameters.values()
+        cls._declared = {p.name: p.default is p.empty for p in parameters if p.kind is p.KEYWORD_ONLY}
+
+    @property
+    def per_sample(self) -> bool:
+        """Whether Ω is a mean over samples: then averaging over micro-batches or ranks is exact as it
+        stands."""
+        return True
+
+    @property
+    def arguments(self) -> Mapping[str, bool]:
+        """The keyword arguments that this prior takes, each with whether it must be given."""
+        return self._declared
+
+    def __call__(self, attributions: object, **arguments: Any) -> Tensor:
+        attributions = self._checked(attributions, arguments)
+        # Sums of many small terms: half precision, also that of autocast, would lose them.
+        if attributions.dtype in {torch.float16, torch.bfloat16}:
+            attributions = attributions.float()
+        with torch.autocast(attributions.device.type, enabled=False):
+            value: Tensor = super().__call__(attributions, **arguments)
+        return value
+
+    def _checked(self, attributions: object, arguments: Mapping[str, Any]) -> Tensor:
+        if not isinstance(attributions, Tensor) or not attributions.is_floating_point():
+            kind = attributions.dtype if isinstance(attributions, Tensor) else type(attributions).__name__
+            raise InputError(f"{self._name} takes one floating-point tensor of attributions, got {kind}")
+        if attributions.numel() == 0 or attributions.ndim == 0:
+            raise InputError(
+                f"{self._name} needs attributions [batch, *features], got shape {list(attributions.shape)}"
+            )
+        self.check_arguments(arguments)
+        return attributions
+
+    def check_arguments(self, arguments: Mapping[str, Any]) -> None:
+        """Raise for an argument that is unknown or missing, and name it."""
+        takes = ", ".join(repr(name) for name in self.arguments) or "none"
+        for name in arguments:
+            if name not in self.arguments:
+                raise ConfigurationError(f"{self._name} does not take the argument {name!r}; it takes: {takes}")
+        for name, required in self.arguments.items():
+            if required and name not in arguments:
+                raise ConfigurationError(f"{self._name} needs the argument {name!r}; pass {name}=...")
+
+    @property
+    def _name(self) -> str:
+        return f"prior {type(self).__name__}"
+
+    def __add__(self, other: object) -> "Prior":
+        if not isinstance(other, Prior):
+            return NotImplemented
+        return Sum(self, other)
+
+    def __radd__(self, other: object) -> "Prior":
+        # `sum([...])` starts from the number 0.
+        return self if isinstance(other, int) and other == 0 else NotImplemented
+
+    def __mul__(self, weight: object) -> "Prior":
+        return Weighted(self, weight) if isinstance(weight, int | float) else NotImplemented
+
+    def __rmul__(self, weight: object) -> "Prior":
+        return self.__mul__(weight)
+
+    def __neg__(self) -> "Prior":
+        return Weighted(self, -1.0)
+
+
+class Sum(Prior):
+    """Ω(A) = Σᵢ Ωᵢ(A), where each Ωᵢ is given the arguments that it declares.
+
+    >>> import torch
+    >>> from axiograd.priors import L1
+    >>> (L1() + L1())(torch.ones(1, 3))
+    tensor(6.)
+    """
+
+    def __init__(self, *priors: Prior) -> None:
+        super().__init__()
+        self.priors = nn.ModuleList(priors)
+
+    @property
+    def _parts(self) -> list[Prior]:
+        return [prior for prior in self.priors if isinstance(prior, Prior)]
+
+    @property
+    def per_sample(self) -> bool:
+        return all(prior.per_sample for prior in self._parts)
+
+    @property
+    def arguments(self) -> Mapping[str, bool]:
+        merged: dict[str, bool] = {}
+        for prior in self._parts:
+            for name, required in prior.arguments.items():
+                merged[name] = merged.get(name, False) or required
+        return merged
+
+    @property
+    def _name(self) -> str:
+        return " + ".join(prior._name for prior in self._parts)  # noqa: SLF001 (same class family)
+
+    def forward(self, attributions: Tensor, **arguments: Any) -> Tensor:
+        values = [
+            prior(attributions, **{k: v for k, v in arguments.items() if k in prior.arguments}) for prior in self._parts
+        ]
+        return torch.stack(values).sum()
+
+
+class Weighted(Prior):
+    """Ω(A) = w·Ω₁(A).
+
+    >>> import torch
+    >>> from axiograd.priors import L1
+    >>> (0.5 * L1())(torch.ones(1, 4))
+    tensor(2.)
+    """
+
+    def __init__(self, prior: Prior, weight: float) -> None:
+        super().__init__()
+        if not math.isfinite(weight):
+            raise ConfigurationError(f"the weight of {prior._name} must be finite, got {weight}")  # noqa: SLF001
+        self.prior = prior
+        self.weight = float(weight)
+
+    @property
+    def per_sample(self) -> bool:
+        return self.prior.per_sample
+
+    @property
+    def arguments(self) -> Mapping[str, bool]:
+        return self.prior.arguments
+
+    @property
+    def _name(self) -> str:
+        return self.prior._name  # noqa: SLF001 (same class family)
+
+    def extra_repr(self) -> str:
+        return f"weight={self.weight}"
+
+    def forward(self, attributions: Tensor, **arguments: Any) -> Tensor:
+        value: Tensor = self.prior(attributions, **arguments)
+        return self.weight * value

@@ -1,0 +1,26 @@
+"""What training with attributions asks of DistributedDataParallel."""
+
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from axiograd.errors import ConfigurationError
+
+
+def refuse_static_graph(model: object) -> None:
+    """Raise for a model wrapped with `static_graph=True`, whose gradients would stay unsynchronised without a word.
+
+    The input gradient inside the step uses up the one backward pass that a static graph allows itself, and
+    the all-reduce after it is skipped.
+
+    >>> refuse_static_graph(nn.Linear(2, 2))
+    """
+    if not isinstance(model, nn.Module):
+        return
+    for name, module in model.named_modules():
+        if isinstance(module, DistributedDataParallel) and module.static_graph:
+            where = f" ({name})" if name else ""
+            raise ConfigurationError(
+                f"the model{where} is wrapped in DistributedDataParallel with static_graph=True, which skips the "
+                "all-reduce of gradients when an attribution is part of the step; wrap it with static_graph=False "
+                "(add find_unused_parameters=True if parameters go unused)"
+            )

@@ -1,0 +1,98 @@
+"""Which outputs a prior sees: the true one, all of them, or a random combination."""
+
+from typing import Any, Literal, TypeAlias
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from axiograd._typing import Target
+from axiograd.attribution import LinearTarget
+from axiograd.errors import TargetError
+
+#: "target": the true class; "all": each output; "random": a random combination; None: what the method takes unasked.
+Outputs: TypeAlias = Literal["target", "all", "random"] | None
+
+
+def attribution_target(
+    outputs: Outputs, target: Any, shape: torch.Size, generator: torch.Generator | None = None
+) -> Target:
+    """The target to attribute, for a task target and outputs of the given shape [batch, ...].
+
+    >>> attribution_target("target", torch.tensor([0, 2]), torch.Size([2, 3]))
+    tensor([0, 2])
+    >>> attribution_target("target", torch.tensor([0.0, 1.0]), torch.Size([2, 1])) is None
+    True
+    """
+    if outputs == "random":
+        return random_combination(shape, generator)
+    if outputs == "all":
+        return "all"
+    if outputs is None or shape.numel() == shape[0]:
+        return None
+    return _true_output(target, shape)
+
+
+def random_combination(shape: torch.Size, generator: torch.Generator | None = None) -> LinearTarget:
+    """Σ_c ε_c·F_c(x) with independent signs ε_c = ±1 (zero mean, unit variance), drawn for each sample.
+
+    Its attribution is Σ_c ε_c·a_c, whose square has the expectation Σ_c a_c²: a prior on squared attributions
+    costs one output and is unbiased for the sum over all.
+
+    >>> random_combination(torch.Size([2, 3])).weights.abs()
+    tensor([[1., 1., 1.], [1., 1., 1.]])
+    """
+    device = None if generator is None else generator.device
+    n_outputs = shape.numel() // shape[0]
+    signs = torch.randint(2, (shape[0], n_outputs), generator=generator, device=device)
+    return LinearTarget(2.0 * signs - 1.0)
+
+
+def output_weights(target: Target, shape: torch.Size, device: torch.device) -> Tensor:
+    """The weights w [n, batch, n_outputs] with which n attributed scalars per sample are sums of outputs.
+
+    >>> output_weights(torch.tensor([1]), torch.Size([1, 2]), torch.device("cpu"))
+    tensor([[[0., 1.]]])
+    """
+    batch, n_outputs = shape[0], shape.numel() // shape[0]
+    if target is None and n_outputs == 1:
+        return torch.ones(1, batch, 1, device=device)
+    if isinstance(target, LinearTarget):
+        return target.weights.to(device).reshape(-1, n_outputs).expand(batch, n_outputs)[None]
+    if isinstance(target, str):
+        return torch.eye(n_outputs, device=device)[:, None].expand(n_outputs, batch, n_outputs)
+    if isinstance(target, Tensor) and not target.is_floating_point() and len(shape) == 2:  # noqa: PLR2004
+        indices = target.to(device, torch.long).reshape(-1).expand(batch)
+        return F.one_hot(indices, n_outputs).to(torch.get_default_dtype())[None]
+    raise TargetError(f"target {target!r} is not a weighted sum of outputs of shape {tuple(shape)}")
+
+
+def _true_output(target: Any, shape: torch.Size) -> Target:
+    n_outputs = shape.numel() // shape[0]
+    if callable(target):
+        return _linearised(target, shape)
+    if (
+        isinstance(target, Tensor)
+        and not (target.is_floating_point() or target.dtype == torch.bool)
+        and len(shape) == 2  # noqa: PLR2004 ([batch, class])
+        and target.numel() == shape[0]
+    ):
+        return target.reshape(-1)
+    what = f"{target.dtype} of shape {tuple(target.shape)}" if isinstance(target, Tensor) else repr(target)
+    raise TargetError(
+        f'outputs="target" attributes the true class, but targets ({what}) do not name one of the {n_outputs} '
+        f'outputs of shape {tuple(shape)}; use outputs="all" or outputs="random", or say which output with '
+        "attribution_target=..."
+    )
+
+
+def _linearised(target: Any, shape: torch.Size) -> LinearTarget:
+    """A linear function of the outputs, as a mixed target is, by its weights: they are its gradient."""
+    probe = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    with torch.enable_grad():
+        outputs = probe.to(getattr(target, "device", None)).requires_grad_()
+        selected = target(outputs)
+        (weights,) = torch.autograd.grad(selected.sum(), outputs)
+    if not torch.allclose(selected.detach(), (weights * probe).flatten(1).sum(1)):
+        raise TargetError(f"the target {target!r} is not linear in the outputs; pass it as attribution_target=...")
+    return LinearTarget(weights.to(torch.get_default_dtype()))

@@ -1,0 +1,124 @@
+"""Bad input gets an error that names the thing and the remedy."""
+
+import pytest
+import torch
+from torch import nn
+
+import axiograd
+from axiograd.errors import BaselineError, DisconnectedError, InputError, NotFiniteError, TargetError
+from support.networks import build
+
+NETWORK, X = build("linear")
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        (None, r"target is missing.*\(4, 3\)"),
+        (3, r"\[3\] of sample 0 is out of range.*\(4, 3\)"),
+        (-1, "out of range"),
+        (torch.tensor([0, 1, 2, 7]), r"\[7\] of sample 3"),
+        (torch.tensor([0, 1]), "2 targets for 4 samples"),
+        (torch.zeros(4, 3, dtype=torch.long), r"shape \(4, 3\)"),
+        (torch.zeros(4), "float32"),
+        (torch.ones(4, dtype=torch.bool), "bool"),
+        ((0, 1), r"2 index per sample.*needs 1"),
+        ([(0,), (1, 2), (0,), (0,)], "of one length"),
+        ([0, 1, 2], "3 targets for 4 samples"),
+        ("logit", "'logit'"),
+        (0.5, "type float"),
+        (True, "type bool"),
+        (lambda out: out, r"returned shape \(4, 3\).*\(4,\)"),
+        (lambda out: 1.0, "returned type float"),
+    ],
+)
+def test_targets(target, message):
+    with pytest.raises(TargetError, match=message):
+        axiograd.InputXGradient(NETWORK).attribute(X, target)
+
+
+def test_output_that_is_not_one_scalar_per_sample():
+    with pytest.raises(TargetError, match="samples along the first dimension"):
+        axiograd.Gradient(lambda x: x.sum(0)).attribute(X, 0)
+    with pytest.raises(TargetError, match=r"returned dict.*callable"):
+        axiograd.Gradient(lambda x: {"a": x}).attribute(X, 0)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        (torch.arange(3), "int64.*embeddings"),
+        ((), "none given"),
+        (torch.empty(0, 7), r"shape \(0, 7\)"),
+        (torch.empty(4, 0), r"shape \(4, 0\)"),
+        (torch.tensor(1.0), r"shape \(\)"),
+        ((torch.ones(4, 2), torch.ones(3, 2)), "input 1 has 3 samples, input 0 has 4"),
+        ({"tokens": torch.arange(3)}, "int64"),
+    ],
+)
+def test_inputs(inputs, message):
+    with pytest.raises(InputError, match=message):
+        axiograd.Gradient(NETWORK).attribute(inputs, 0)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+@pytest.mark.parametrize("target", [0, "all"])
+def test_not_finite_inputs_name_the_sample(bad, target):
+    x = X.clone()
+    x[2, 1] = bad
+    with pytest.raises(NotFiniteError, match="inputs of sample 2"):
+        axiograd.InputXGradient(NETWORK).attribute(x, target)
+    with pytest.raises(NotFiniteError, match="inputs of sample 2"):
+        axiograd.IntegratedGradients(NETWORK, 2, internal_batch_size=4).attribute(x, target)
+
+
+def test_not_finite_outputs_and_gradients_name_the_sample():
+    x = torch.tensor([[1.0], [0.0], [2.0]])
+    with pytest.raises(NotFiniteError, match="outputs of sample 1"):
+        axiograd.Gradient(lambda x: 1 / x.sum(1)).attribute(x)
+    with pytest.raises(NotFiniteError, match=r"gradients of sample 1.*epsilon"):
+        axiograd.Gradient(lambda x: x.sum(1).sqrt()).attribute(x)
+    with pytest.raises(NotFiniteError, match="gradients of sample 1"):
+        axiograd.Gradient(lambda x: x.sqrt().expand(-1, 2)).attribute(x, "all")
+
+
+def test_large_but_finite_values_are_no_error():
+    x = torch.full((2, 3), 3e38)
+    assert axiograd.Gradient(lambda x: (x * 1e-38).sum(1)).attribute(x).isfinite().all()
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (lambda x: x.detach().sum(1), "no gradient.*detach"),
+        (lambda x: torch.ones(len(x)), "no gradient"),
+        (lambda x: NETWORK(x.detach())[:, 0], "does not depend on any"),
+        (lambda x: NETWORK(x).argmax(1), "no gradient.*argmax"),
+    ],
+)
+def test_outputs_without_a_way_back_to_the_input(model, message):
+    for method in (axiograd.Gradient(model), axiograd.IntegratedGradients(model, 2)):
+        with pytest.raises(DisconnectedError, match=message):
+            method.attribute(X)
+
+
+def test_an_input_that_does_not_matter_gets_zeros():
+    first, second = axiograd.InputXGradient(lambda a, b: a.sum(1)).attribute((X, X * 2))
+    torch.testing.assert_close(first, X)
+    assert not second.any()
+
+
+def test_baselines_where_a_method_has_none():
+    for method in (axiograd.Gradient(NETWORK), axiograd.Saliency(NETWORK), axiograd.RandomAttribution(NETWORK)):
+        with pytest.raises(BaselineError, match="no baseline other than zero"):
+            method.attribute(X, 0, baselines=1.0)
+
+
+def test_random_attributions_cannot_be_trained_with():
+    with pytest.raises(DisconnectedError, match="RandomAttribution"):
+        axiograd.RandomAttribution(NETWORK).attribute(X, 0, create_graph=True)
+
+
+def test_errors_are_axiograd_errors_with_a_remedy():
+    with pytest.raises(axiograd.AxiogradError, match="Give target="):
+        axiograd.Gradient(nn.Identity()).attribute(X)

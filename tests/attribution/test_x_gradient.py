@@ -1,0 +1,113 @@
+import captum.attr
+import pytest
+import torch
+from torch import nn
+
+import axiograd
+from axiograd.errors import BaselineError, ConfigurationError, NotHomogeneousError
+from support.networks import HOMOGENEOUS, build
+from support.oracles import integrated_gradients
+
+
+def relative(a, b):
+    return float((a - b).abs().max() / b.abs().max())
+
+
+@pytest.mark.parametrize("name", HOMOGENEOUS)
+def test_equals_integrated_gradients_by_quadrature(name):
+    network, x = build(name)
+    attribution = axiograd.XGradient(network).attribute(x, target=1)
+    oracle = integrated_gradients(lambda x: network(x)[:, 1], x, torch.zeros_like(x), 512)
+    assert relative(attribution, oracle) < 1e-12
+    assert relative(attribution, axiograd.IntegratedGradients(network, n_steps=512).attribute(x, 1)) < 1e-12
+
+
+@pytest.mark.parametrize("name", HOMOGENEOUS)
+def test_equals_captums_integrated_gradients_up_to_its_float32_steps(name):
+    network, x = build(name)
+    theirs = captum.attr.IntegratedGradients(network).attribute(x, target=1, n_steps=64)
+    assert relative(axiograd.XGradient(network).attribute(x, target=1), theirs) < 1e-6
+
+
+@pytest.mark.parametrize("degree", [2, 3])
+def test_higher_degrees_divide_by_the_degree(degree):
+    class Power(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = build("mlp")[0]
+
+        def forward(self, x):
+            return self.inner(x) ** degree
+
+    network, (_, x) = Power(), build("mlp")
+    attribution = axiograd.XGradient(network).attribute(x, target=0)
+    oracle = integrated_gradients(lambda x: network(x)[:, 0], x, torch.zeros_like(x), 16)
+    assert relative(attribution, oracle) < 1e-12
+
+
+def test_a_model_that_is_not_homogeneous_is_refused_by_name():
+    network, x = build("linear")
+    with pytest.raises(NotHomogeneousError, match="bias"):
+        axiograd.XGradient(network).attribute(x, target=0)
+
+
+def test_a_callable_target_is_part_of_what_is_certified():
+    network, x = build("mlp")
+    with pytest.raises(NotHomogeneousError, match="softmax"):
+        axiograd.XGradient(network).attribute(x, target=lambda out: out.softmax(-1)[:, 0])
+    margin = axiograd.XGradient(network).attribute(x, target=lambda out: out[:, 0] - out[:, 1])
+    parts = [axiograd.XGradient(network).attribute(x, target=t) for t in (0, 1)]
+    torch.testing.assert_close(margin, parts[0] - parts[1])
+    squared = axiograd.XGradient(network).attribute(x, target=lambda out: out[:, 0] ** 2)
+    torch.testing.assert_close(squared.sum(1), network(x)[:, 0] ** 2)
+
+
+def test_linear_targets_keep_the_models_certificate():
+    network, x = build("mlp")
+    weights = torch.randn(len(x), 3, dtype=torch.float64)
+    combined = axiograd.XGradient(network).attribute(x, target=axiograd.LinearTarget(weights))
+    every = axiograd.XGradient(network).attribute(x, target="all")
+    torch.testing.assert_close(combined, torch.einsum("bc,cbf->bf", weights, every))
+
+
+def test_given_degree_skips_the_certificate():
+    network, x = build("linear")
+    skipped = axiograd.XGradient(network, degree=2).attribute(x, target=0)
+    torch.testing.assert_close(skipped, axiograd.InputXGradient(network).attribute(x, target=0) / 2)
+
+
+@pytest.mark.parametrize("degree", [0, 0.5, -1, float("nan")])
+def test_degrees_below_one_are_refused(degree):
+    with pytest.raises(ConfigurationError, match="at least 1"):
+        axiograd.XGradient(nn.Identity(), degree=degree)
+
+
+def test_baseline_of_a_model_that_centres_its_input():
+    inner, x = build("mlp")
+    b = torch.randn(7, dtype=torch.float64)
+
+    class Centred(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = inner
+            self.register_buffer("b", b)
+
+        def forward(self, x):
+            return self.inner(x - self.b)
+
+    network = Centred()
+    method = axiograd.XGradient(network, baseline=b)
+    oracle = integrated_gradients(lambda x: network(x)[:, 1], x, b.expand_as(x), 64)
+    assert relative(method.attribute(x, target=1), oracle) < 1e-12
+    assert method.explain(x, target=1).baseline == "given"
+    assert method.completeness(x, target=1).relative.max() < 1e-12
+    with pytest.raises(NotHomogeneousError):
+        axiograd.XGradient(network).attribute(x, target=1)
+
+
+def test_other_baselines_are_refused():
+    network, x = build("mlp")
+    with pytest.raises(BaselineError, match="IntegratedGradients"):
+        axiograd.XGradient(network).attribute(x, target=0, baselines=0.5)
+    zero = axiograd.XGradient(network).attribute(x, target=0, baselines=torch.zeros_like(x))
+    torch.testing.assert_close(zero, axiograd.XGradient(network).attribute(x, target=0))

@@ -1,0 +1,61 @@
+"""Two gloo processes with half a batch each train as one process with the whole."""
+
+import pytest
+import torch
+from torch import nn
+
+from axiograd.priors import Gini
+from axiograd.training.distributed import refuse_static_graph
+from support.prior_steps import PRIORS, data, everything, second_order, train, uneven
+from support.two_ranks import on_two_ranks
+
+EXACT = {"rtol": 0.0, "atol": 1e-10}
+
+
+@pytest.fixture(scope="module")
+def ranks() -> list:
+    return on_two_ranks(everything)
+
+
+@pytest.mark.parametrize("name", PRIORS)
+def test_gradients_and_weights_after_twenty_steps_equal_those_of_one_process(name: str, ranks: list) -> None:
+    alone = train(name)
+    for rank in ranks:
+        torch.testing.assert_close(rank[name], alone, **EXACT)
+
+
+def test_the_comparison_can_fail() -> None:
+    assert (train("gini")["last weights"] - train("per sample")["last weights"]).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("wrapping", ["unused parameters allowed", "gradients as views"])
+def test_other_ways_to_wrap_are_exact_too(wrapping: str, ranks: list) -> None:
+    for rank in ranks:
+        torch.testing.assert_close(rank[wrapping], train("sum"), **EXACT)
+
+
+def test_gini_is_exact_with_unequal_batches(ranks: list) -> None:
+    for rank in ranks:
+        torch.testing.assert_close(rank["uneven"], uneven(), **EXACT)
+
+
+def test_batch_mean_has_a_second_derivative(ranks: list) -> None:
+    # Both ranks add their own Ω = Σ ā³, so first derivatives are twice, their squares four times those of one process.
+    for rank in ranks:
+        torch.testing.assert_close(rank["second order"], 4 * second_order(), **EXACT)
+
+
+def test_static_graph_is_refused(ranks: list) -> None:
+    for rank in ranks:
+        assert "static_graph=True" in rank["static graph"]
+        assert "wrap it with static_graph=False" in rank["static graph"]
+
+
+def test_a_prior_can_be_kept_to_its_own_rank(ranks: list) -> None:
+    for index, rank in enumerate(ranks):
+        assert torch.equal(rank["own"], Gini()(data()[0][0][index::2]))
+
+
+def test_models_without_wrapping_are_fine() -> None:
+    refuse_static_graph(nn.Linear(2, 2))
+    refuse_static_graph(lambda x: x)
