@@ -51,12 +51,8 @@ def catalogue(root: Root = None) -> tuple[Entry, ...]:
     for loader, base in DERIVED.items():
         of = entries[base]
         note = f"made from {base}"
-        entries[loader] = Entry(
-            loader, loader, of.present, of.path, of.looked_in, of.address, of.licence, note
-        )
-    entries["shapes"] = Entry(
-        "shapes", "shapes", True, None, (), "made by axiograd", "Apache-2.0", "procedural"
-    )
+        entries[loader] = Entry(loader, loader, of.present, of.path, of.looked_in, of.address, of.licence, note)
+    entries["shapes"] = Entry("shapes", "shapes", True, None, (), "made by axiograd", "Apache-2.0", "procedural")
     return tuple(entries.values())
 
 
@@ -64,6 +60,4 @@ def entry(loader: str, source: Source, root: Root) -> Entry:
     """The state of one source."""
     path = source.locate(root)
     looked = source.looked_in(root)
-    return Entry(
-        loader, source.name, path is not None, path, looked, source.address, source.licence, source.notes
-    )
+    return Entry(loader, source.name, path is not None, path, looked, source.address, source.licence, source.notes)

@@ -14,9 +14,7 @@ from axiograd.errors import ConfigurationError
 BASES: dict[str, Callable[[str, Root], TensorData]] = {"mnist": mnist, "fashion_mnist": fashion_mnist}
 
 
-def decoy(
-    split: str = "train", *, base: str = "fashion_mnist", root: Root = None, seed: int = 0
-) -> TensorData:
+def decoy(split: str = "train", *, base: str = "fashion_mnist", root: Root = None, seed: int = 0) -> TensorData:
     """Decoy (Fashion-)MNIST: in training, a 4×4 patch in a random corner has the grey value 255 − 25·class.
 
     In the test split value and corner are random: a network that looks at the patch fails. `shortcuts` is the
@@ -41,9 +39,7 @@ def add_decoy(data: TensorData, *, informative: bool, seed: int = 0, size: int =
         raise ConfigurationError(f"{data.name}: images of {height} × {width}; a decoy needs square ones")
     classes = int(data.targets.max()) + 1
     if classes > 11:  # noqa: PLR2004  (255 − 25·class reaches zero)
-        raise ConfigurationError(
-            f"{data.name}: 255 − 25·class is negative for class {classes - 1}; at most 11 classes"
-        )
+        raise ConfigurationError(f"{data.name}: 255 − 25·class is negative for class {classes - 1}; at most 11 classes")
     generator = torch.Generator().manual_seed(seed)
     corners = torch.randint(0, 2, (n, 2), generator=generator)
     random = torch.randint(0, max(classes, 2), (n,), generator=generator)

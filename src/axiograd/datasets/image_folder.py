@@ -86,9 +86,7 @@ class ImageFiles(Dataset[tuple[Tensor, int]]):
         chosen = list(range(len(self)) if indices is None else indices)
         inputs = [self[i][0] for i in chosen]
         if len(shapes := {tuple(image.shape) for image in inputs}) > 1:
-            raise ConfigurationError(
-                f"{self.name}: images of different shapes {sorted(shapes)}; give a transform"
-            )
+            raise ConfigurationError(f"{self.name}: images of different shapes {sorted(shapes)}; give a transform")
         rows = torch.tensor(chosen, dtype=torch.long)
         boxes = None if self.boxes is None else self.boxes[rows]
         return TensorData(torch.stack(inputs), self.targets[rows], self.name, self.classes, boxes=boxes)
@@ -118,9 +116,7 @@ def image_folder(
     files = [(path, order.index(each)) for each in found for path in image_files(root / each)]
     if not files:
         raise DataMissingError(f"{root} holds no images in folders by class")
-    return ImageFiles(
-        files, order, name=name or root.name, transform=transform, seed=seed, on_damaged=on_damaged
-    )
+    return ImageFiles(files, order, name=name or root.name, transform=transform, seed=seed, on_damaged=on_damaged)
 
 
 def image_files(folder: Path) -> list[Path]:
@@ -137,9 +133,7 @@ def decode(path: Path) -> "Image":
     except FileNotFoundError as error:
         raise DataMissingError(f"no image at {path}") from error
     except damage() as error:
-        raise DamagedImageError(
-            f"{path} cannot be decoded: {error}; on_damaged='skip' leaves it out"
-        ) from error
+        raise DamagedImageError(f"{path} cannot be decoded: {error}; on_damaged='skip' leaves it out") from error
 
 
 def examine(path: Path) -> Skipped | None:

@@ -45,9 +45,7 @@ def imagenet(
     folder = IMAGENET_FOLDERS.require(root)
     chosen = transform or (Augment() if augment else IMAGENET)
     name = f"ImageNet {split}"
-    return image_folder(
-        folder / split, transform=chosen, classes=classes, name=name, seed=seed, on_damaged=on_damaged
-    )
+    return image_folder(folder / split, transform=chosen, classes=classes, name=name, seed=seed, on_damaged=on_damaged)
 
 
 def imagenet_sample(root: Root = None, *, transform: Transform = IMAGENET) -> ImageFiles:

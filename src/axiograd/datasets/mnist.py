@@ -12,9 +12,7 @@ from axiograd.datasets._source import Source
 from axiograd.datasets.tensors import Root, TensorData, check_choice
 from axiograd.errors import StorageError
 
-FILES = tuple(
-    f"{part}-{what}-ubyte.gz" for part in ("train", "t10k") for what in ("images-idx3", "labels-idx1")
-)
+FILES = tuple(f"{part}-{what}-ubyte.gz" for part in ("train", "t10k") for what in ("images-idx3", "labels-idx1"))
 UNSIGNED_BYTE = 8
 
 MNIST = Source("MNIST", "mnist", FILES, "https://ossci-datasets.s3.amazonaws.com/mnist/", "CC BY-SA 3.0")

@@ -62,9 +62,7 @@ def read_authors(folder: Path) -> TensorData:
     path = folder / "X_sparsity.csv"
     content = path.read_bytes()
     if (found := git_blob_id(content)) != AUTHORS_BLOB:
-        raise StorageError(
-            f"{path} has git blob id {found}, the authors' file has {AUTHORS_BLOB}; download it again"
-        )
+        raise StorageError(f"{path} has git blob id {found}, the authors' file has {AUTHORS_BLOB}; download it again")
     names, rows = read_table(content.decode(), path)
     labels = np.load(folder / "y_sparsity.npy", allow_pickle=False)
     # The first column is the row's index.
@@ -84,9 +82,7 @@ def read_reconstructed(path: Path) -> TensorData:
     return TensorData(inputs, targets, RECONSTRUCTED.name, names[2:])
 
 
-def read_table(
-    text: str, path: Path
-) -> tuple[tuple[str, ...], np.ndarray[tuple[int, int], np.dtype[np.float64]]]:
+def read_table(text: str, path: Path) -> tuple[tuple[str, ...], np.ndarray[tuple[int, int], np.dtype[np.float64]]]:
     """The header and the numbers of a CSV text, NaN for an empty cell.
 
     >>> read_table("a,b\\n1,\\nTrue,2.5\\n", Path("x.csv"))

@@ -63,9 +63,7 @@ def draw(targets: Tensor, size: int, generator: torch.Generator) -> Tensor:
     slope = math.sqrt(3) / 2
     triangle = torch.maximum(slope * u.abs() + v / 2, -v) - 0.58 * radius
     arm, reach = 0.32 * radius, 1.05 * radius
-    cross = torch.minimum(
-        torch.maximum(u.abs() - arm, v.abs() - reach), torch.maximum(u.abs() - reach, v.abs() - arm)
-    )
+    cross = torch.minimum(torch.maximum(u.abs() - arm, v.abs() - reach), torch.maximum(u.abs() - reach, v.abs() - arm))
     distance = torch.stack([disc, square, triangle, cross], 1)[torch.arange(n), targets]
     # One pixel of soft border.
     return (0.5 - distance * size / 2).clamp(0, 1)[:, None]

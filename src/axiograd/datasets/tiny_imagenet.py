@@ -44,9 +44,7 @@ def tiny_imagenet(
     check_choice("classes", str(classes), ("20", "200"))
     source = TINY_20 if classes == 20 else TINY_200  # noqa: PLR2004  (checked in the line above)
     folder = source.require(root)
-    wnids = sorted(
-        line.split()[0] for line in (folder / source.files[0]).read_text().splitlines() if line.strip()
-    )
+    wnids = sorted(line.split()[0] for line in (folder / source.files[0]).read_text().splitlines() if line.strip())
     if (annotations := folder / split / "val_annotations.txt").is_file():
         rows = [line.split("\t") for line in annotations.read_text().splitlines()]
         files = [(folder / split / "images" / row[0], wnids.index(row[1])) for row in rows]

@@ -44,9 +44,7 @@ def certify(
     2.0
     """
     model = unwrap(model)
-    arguments = take_apart(
-        example_inputs, additional_forward_args=additional_forward_args, wrt=wrt, baseline=baseline
-    )
+    arguments = take_apart(example_inputs, additional_forward_args=additional_forward_args, wrt=wrt, baseline=baseline)
     key = CACHE.key(model, arguments)
     found = CACHE.find(model, key)
     if found is not None:
@@ -135,9 +133,7 @@ def _input(leaf: Leaf) -> Value:
     return Value(degree=1.0, offset=leaf.baseline)
 
 
-def _output(
-    output: str | ConstantArgument, nodes: dict[str, fx.Node], interpreter: Interpreter
-) -> tuple[Value, bool]:
+def _output(output: str | ConstantArgument, nodes: dict[str, fx.Node], interpreter: Interpreter) -> tuple[Value, bool]:
     if isinstance(output, ConstantArgument):
         value = output.value
         return (number(value) if isinstance(value, int | float) else of_degree(0)), False

@@ -26,13 +26,7 @@ class Leaf:
             return f"{self.name}: {self.value!r}, constant"
         dtype = str(self.value.dtype).removeprefix("torch.")
         shape = "×".join(map(str, self.value.shape)) or "scalar"
-        role = (
-            "constant"
-            if not self.scales
-            else "scales"
-            if self.baseline is None
-            else "scales around its baseline"
-        )
+        role = "constant" if not self.scales else "scales" if self.baseline is None else "scales around its baseline"
         return f"{self.name}: {dtype} {shape}, {role}"
 
 

@@ -98,9 +98,7 @@ def worth_retrying(error: Exception) -> bool:
         if error.code == RANGE_NOT_SATISFIABLE:
             return False
         return error.code >= http.client.INTERNAL_SERVER_ERROR
-    return isinstance(
-        error, urllib.error.URLError | ConnectionError | TimeoutError | http.client.HTTPException
-    )
+    return isinstance(error, urllib.error.URLError | ConnectionError | TimeoutError | http.client.HTTPException)
 
 
 def unreachable(url: str, target: Path, part: Path, error: Exception) -> DataMissingError:
@@ -108,8 +106,7 @@ def unreachable(url: str, target: Path, part: Path, error: Exception) -> DataMis
     kept = part.stat().st_size if part.exists() else 0
     again = f" {kept} bytes are kept in {part}; the same call goes on from there." if kept else ""
     return DataMissingError(
-        f"could not download {url}: {error}.{again} "
-        f"Or fetch that address by other means and put the file at {target}"
+        f"could not download {url}: {error}.{again} Or fetch that address by other means and put the file at {target}"
     )
 
 

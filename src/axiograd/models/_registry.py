@@ -29,10 +29,7 @@ Builder = Callable[..., nn.Module]
 PAIRS: dict[str, Builder] = {
     "alexnet": AlexNet,
     **{f"vgg{depth}": partial(VGG, depth) for depth in DEPTHS},
-    **{
-        f"fixup_resnet{depth}": partial(FixupResNet.of_depth, depth)
-        for depth in (*IMAGENET_DEPTHS, *CIFAR_DEPTHS)
-    },
+    **{f"fixup_resnet{depth}": partial(FixupResNet.of_depth, depth) for depth in (*IMAGENET_DEPTHS, *CIFAR_DEPTHS)},
     "squeezenet1_0": partial(SqueezeNet, "1_0"),
     "squeezenet1_1": partial(SqueezeNet, "1_1"),
     "dncnn": DnCNN,
@@ -111,11 +108,7 @@ def resolve(
 ) -> tuple[Path, dict[str, Any]]:
     """The file to load, and the configuration that its model was trained with if it is a known one."""
     path = Path(weights)
-    names = (
-        {known.name for known in list_weights(name)}
-        | {known.file for known in list_weights(name)}
-        | {"default"}
-    )
+    names = {known.name for known in list_weights(name)} | {known.file for known in list_weights(name)} | {"default"}
     if path.is_file() or (str(weights) not in names and (path.suffix or len(path.parts) > 1)):
         return path, {}
     known = find_weights(name, str(weights))

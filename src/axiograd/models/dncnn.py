@@ -53,9 +53,7 @@ class DnCNN(nn.Module):
     True
     """
 
-    def __init__(
-        self, in_channels: int = 1, *, homogeneous: bool = False, depth: int = 20, width: int = 64
-    ) -> None:
+    def __init__(self, in_channels: int = 1, *, homogeneous: bool = False, depth: int = 20, width: int = 64) -> None:
         super().__init__()
         bias = not homogeneous
         norm = ScaleNorm2d if homogeneous else nn.BatchNorm2d

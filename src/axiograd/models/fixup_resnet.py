@@ -71,9 +71,7 @@ class FixupBlock(nn.Module):
             zip(kernels, strides, pairwise(sizes), strict=True), start=1
         ):
             self.register_parameter(f"bias{i}a", None if homogeneous else nn.Parameter(torch.zeros(1)))
-            self.add_module(
-                f"conv{i}", nn.Conv2d(before, after, kernel, step, padding=kernel // 2, bias=False)
-            )
+            self.add_module(f"conv{i}", nn.Conv2d(before, after, kernel, step, padding=kernel // 2, bias=False))
             self.register_parameter(f"bias{i}b", None if homogeneous else nn.Parameter(torch.zeros(1)))
         self.register_parameter("scale", None if homogeneous else nn.Parameter(torch.ones(1)))
         self.convolutions = convolutions
@@ -82,9 +80,7 @@ class FixupBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         out = x
         for i in range(1, self.convolutions + 1):
-            before, convolve, after = (
-                getattr(self, name.format(i)) for name in ("bias{}a", "conv{}", "bias{}b")
-            )
+            before, convolve, after = (getattr(self, name.format(i)) for name in ("bias{}a", "conv{}", "bias{}b"))
             out = convolve(shift(out, before))
             if i < self.convolutions:
                 out = F.relu(shift(out, after))

@@ -20,9 +20,7 @@ class BasicBlock(nn.Module):
         self.bn2 = nn.BatchNorm2d(after)
         self.downsample: nn.Module | None = None
         if stride != 1 or before != after:
-            self.downsample = nn.Sequential(
-                nn.Conv2d(before, after, 1, stride, bias=False), nn.BatchNorm2d(after)
-            )
+            self.downsample = nn.Sequential(nn.Conv2d(before, after, 1, stride, bias=False), nn.BatchNorm2d(after))
 
     def forward(self, x: Tensor) -> Tensor:
         out = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))

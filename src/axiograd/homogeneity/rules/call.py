@@ -65,13 +65,9 @@ class Call:
         value = node.meta.get("val") if isinstance(node, fx.Node) else None
         return tuple(value.shape) if isinstance(value, Tensor) else ()
 
-    def report(
-        self, reason: str, fix: str, *, kind: str = "activation", parameters: tuple[str, ...] = ()
-    ) -> None:
+    def report(self, reason: str, fix: str, *, kind: str = "activation", parameters: tuple[str, ...] = ()) -> None:
         self.sound = False
-        self._sink.violation(
-            self.node, op=self.title, reason=reason, fix=fix, kind=kind, parameters=parameters
-        )
+        self._sink.violation(self.node, op=self.title, reason=reason, fix=fix, kind=kind, parameters=parameters)
 
     def epsilon(self, size: float) -> None:
         self.exact = False

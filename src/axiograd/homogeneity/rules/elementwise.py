@@ -135,9 +135,7 @@ def pow_(call: Call) -> Result:
     return base
 
 
-@rule(
-    "aten::sign", "aten::sgn", "aten::signbit", "aten::isnan", "aten::isinf", "aten::isfinite", "aten::angle"
-)
+@rule("aten::sign", "aten::sgn", "aten::signbit", "aten::isnan", "aten::isinf", "aten::isfinite", "aten::angle")
 def scale_free(call: Call) -> Result:  # noqa: ARG001 - the sign of every degree is of degree 0
     return of_degree(0)
 
@@ -156,9 +154,7 @@ def heaviside(call: Call) -> Result:
 def clamp(call: Call) -> Result:
     value = call.value("self")
     low, high = (
-        None
-        if call.get(a) is None and call.get(b) is None
-        else call.value(a if call.get(a) is not None else b)
+        None if call.get(a) is None and call.get(b) is None else call.value(a if call.get(a) is not None else b)
         for a, b in (("min", "min_val"), ("max", "max_val"))
     )
     if low is not None and high is None:

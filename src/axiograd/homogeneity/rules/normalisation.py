@@ -69,9 +69,7 @@ def frozen_batch_norm(call: Call) -> Result:
     return _by_constants(call), of_degree(0), of_degree(0)
 
 
-@rule(
-    "aten::native_batch_norm", "aten::_native_batch_norm_legit", "aten::_native_batch_norm_legit_functional"
-)
+@rule("aten::native_batch_norm", "aten::_native_batch_norm_legit", "aten::_native_batch_norm_legit_functional")
 def native_batch_norm(call: Call) -> Result:
     value = call.value("input")
     if not call["training"]:
