@@ -1,5 +1,6 @@
 """Exact Integrated Gradients in one backward pass, differentiable, so that you can train with them."""
 
+from axiograd import datasets as datasets, metrics as metrics, models as models, priors as priors
 from axiograd._version import __version__ as __version__
 from axiograd.attribution import (
     Attribution as Attribution,
@@ -20,3 +21,13 @@ from axiograd.attribution import (
     quantus_explain as quantus_explain,
 )
 from axiograd.errors import AxiogradError as AxiogradError
+from axiograd.homogeneity import (
+    Certificate as Certificate,
+    Conversion as Conversion,
+    Verification as Verification,
+    Violation as Violation,
+    certify as certify,
+    to_xdnn as to_xdnn,
+    verify as verify,
+)
+from axiograd.training.loss import AttributionLoss as AttributionLoss, LossTerms as LossTerms

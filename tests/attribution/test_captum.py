@@ -1,4 +1,4 @@
-"""Captum is the oracle for our gradient methods, and called directly the oracle for its own adapter."""
+"""Captum called directly is the oracle for its own adapter."""
 
 import sys
 import warnings
@@ -12,129 +12,17 @@ from torch import nn
 import axiograd
 from axiograd.attribution.captum import CaptumMethod
 from axiograd.errors import BaselineError, ConfigurationError, DisconnectedError, MissingExtraError, TargetError
-
-RULES = ["gausslegendre", "riemann_left", "riemann_right", "riemann_middle"]
-#: Captum's path methods round α and the step sizes to float32, with a relative error of up to 2⁻²⁴ ≈ 6e-8 each.
-FLOAT32_STEPS = {"rtol": 1e-6, "atol": 1e-7}
-EXACT = {"rtol": 1e-12, "atol": 1e-14}
+from support.captum_cases import EXACT, ConvNet, directly, images, pairs
 
 
-class TwoInputs(nn.Module):
-    """Biases, GELU, two inputs of different shape, and an argument that is not attributed."""
-
-    def __init__(self):
-        super().__init__()
-        self.a, self.b = nn.Linear(4, 6), nn.Linear(3, 6)
-        self.head = nn.Sequential(nn.GELU(), nn.Linear(6, 3))
-
-    def forward(self, x, z, scale=None, power=1):
-        h = self.a(x) * torch.tanh(self.b(z))
-        return self.head(h if scale is None else h * scale[:, None] ** power)
+@pytest.fixture(name="images")
+def make_images():
+    return images()
 
 
-class ConvNet(nn.Module):
-    """Captum's LRP has no rule for nn.Flatten, so flattening is a function."""
-
-    def __init__(self, pool=nn.MaxPool2d):
-        super().__init__()
-        self.first, self.relu, self.norm = nn.Conv2d(2, 4, 3, padding=1), nn.ReLU(), nn.BatchNorm2d(4)
-        self.pool, self.second, self.relu2 = pool(2), nn.Conv2d(4, 4, 3), nn.ReLU()
-        self.head = nn.Linear(16, 3)
-
-    def forward(self, x):
-        return self.head(self.relu2(self.second(self.pool(self.relu(self.norm(self.first(x)))))).flatten(1))
-
-
-@pytest.fixture
-def images():
-    torch.manual_seed(1)
-    return ConvNet().double().eval(), torch.randn(3, 2, 8, 8, dtype=torch.float64), torch.tensor([0, 2, 1])
-
-
-@pytest.fixture
-def pairs():
-    torch.manual_seed(2)
-    inputs = (torch.randn(5, 4, dtype=torch.float64), torch.randn(5, 3, dtype=torch.float64))
-    return TwoInputs().double(), inputs, (torch.rand(5, dtype=torch.float64), 2)
-
-
-def directly(make, *args, **kwargs):
-    with warnings.catch_warnings():  # Captum announces the hooks and requires_grad that it sets
-        warnings.simplefilter("ignore")
-        found = make().attribute(*args, **kwargs)
-    return tuple(f.detach() for f in found) if isinstance(found, tuple) else found.detach()
-
-
-@pytest.mark.parametrize(
-    ("ours", "theirs"),
-    [
-        (axiograd.InputXGradient, ca.InputXGradient),
-        (axiograd.Saliency, ca.Saliency),
-        (axiograd.Gradient, lambda m: ca.IntegratedGradients(m, multiply_by_inputs=False)),
-    ],
-)
-def test_gradient_methods_equal_captum(ours, theirs, images, pairs):
-    # Captum has no signed gradient: IG without the factor x and with both ends of the path at x is one.
-    path = {"n_steps": 1} if ours is axiograd.Gradient else {}
-
-    def at(x):
-        return path | ({"baselines": x} if path else {})
-
-    tolerance = FLOAT32_STEPS if path else EXACT
-    model, x, y = images
-    expected = directly(lambda: theirs(model), x.clone(), target=y, **at(x))
-    torch.testing.assert_close(ours(model).attribute(x, y), expected, **tolerance)
-    model, inputs, extra = pairs
-    expected = directly(
-        lambda: theirs(model), tuple(map(torch.clone, inputs)), target=1, additional_forward_args=extra, **at(inputs)
-    )
-    found = ours(model).attribute(inputs, 1, additional_forward_args=extra)
-    torch.testing.assert_close(found, expected, **tolerance)
-
-
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("n_steps", [2, 7, 50])
-def test_integrated_gradients_equals_captum(rule, n_steps, images, pairs):
-    model, x, y = images
-    baseline = torch.randn_like(x)
-    theirs = directly(
-        lambda: ca.IntegratedGradients(model), x.clone(), baseline, target=y, n_steps=n_steps, method=rule
-    )
-    ours = axiograd.IntegratedGradients(model, n_steps, rule).attribute(x, y, baselines=baseline)
-    # A float32 α moves a point of the path across a kink of ReLU or max-pool only if it is within 6e-8 of it.
-    torch.testing.assert_close(ours, theirs, **FLOAT32_STEPS)
-    model, inputs, extra = pairs
-    theirs = directly(
-        lambda: ca.IntegratedGradients(model),
-        tuple(map(torch.clone, inputs)),
-        target=2,
-        additional_forward_args=extra,
-        n_steps=n_steps,
-        method=rule,
-    )
-    ours = axiograd.IntegratedGradients(model, n_steps, rule).attribute(inputs, 2, additional_forward_args=extra)
-    torch.testing.assert_close(ours, theirs, **FLOAT32_STEPS)
-
-
-def test_trapezoid_is_numpys_rule_and_captums_weights_do_not_add_up_to_one():
-    # F(x) = Σ x⁴: IGᵢ = xᵢ ∫ 4 (αxᵢ)³ dα, whose integrand numpy can sum up by itself.
-    x, n = torch.tensor([[1.0, -2.0]], dtype=torch.float64), 5
-    alphas = np.linspace(0, 1, n)
-    values = x.numpy()[0, :, None] * 4 * (alphas * x.numpy()[0, :, None]) ** 3
-    expected = torch.from_numpy(np.trapezoid(values, alphas, axis=1))[None]
-
-    def quartic(x):
-        return (x**4).sum(1)
-
-    ours = axiograd.IntegratedGradients(quartic, n, "riemann_trapezoid").attribute(x)
-    torch.testing.assert_close(ours, expected, **EXACT)
-
-    linear = directly(
-        lambda: ca.IntegratedGradients(lambda x: x.sum(1)), x.clone(), n_steps=n, method="riemann_trapezoid"
-    )
-    torch.testing.assert_close(linear, x * (n - 1) / n, **FLOAT32_STEPS)
-    exact = axiograd.IntegratedGradients(lambda x: x.sum(1), n, "riemann_trapezoid").attribute(x)
-    torch.testing.assert_close(exact, x, **EXACT)
+@pytest.fixture(name="pairs")
+def make_pairs():
+    return pairs()
 
 
 @pytest.mark.parametrize(
@@ -327,6 +215,29 @@ def test_the_models_own_warnings_are_heard_and_inference_mode_is_left():
     with torch.inference_mode(), pytest.warns(UserWarning, match="mine"):
         found = CaptumMethod(model, ca.Saliency).attribute(torch.ones(2, 2))
     assert torch.equal(found, torch.ones(2, 2))
+
+
+def test_hooks_work_in_compiled_models():
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 2)), torch.randn(2, 3)
+    expected = CaptumMethod(model, ca.DeepLift).attribute(x, 0)
+    compiled = torch.compile(model, backend="eager")
+    torch.testing.assert_close(CaptumMethod(compiled, ca.DeepLift).attribute(x, 0), expected)
+    assert not torch.allclose(CaptumMethod(compiled, ca.InputXGradient).attribute(x, 0), expected)
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_targets_weights_and_baselines_that_were_made_in_inference_mode(create_graph, images):
+    model, x, y = images
+    with torch.inference_mode():
+        made = y.clone(), axiograd.LinearTarget(nn.functional.one_hot(y, 3).double()), torch.full_like(x, 0.1)
+        for method in (axiograd.IntegratedGradients(model, 4), CaptumMethod(model, ca.DeepLift)):
+            graph = create_graph and method.differentiable
+            by_index = method.attribute(x, made[0], baselines=made[2], create_graph=graph)
+            by_weights = method.attribute(x, made[1], baselines=made[2], create_graph=graph)
+            torch.testing.assert_close(by_index, by_weights, **EXACT)
+            torch.testing.assert_close(by_index, method.attribute(x.clone(), y, baselines=0.1), **EXACT)
+            assert by_index.requires_grad == graph
 
 
 def test_refusals(images, monkeypatch):

@@ -22,7 +22,6 @@ def batch():
     return rng.normal(size=(4, 1, 8, 8)).astype(np.float32), np.array([0, 2, 1, 1])
 
 
-@pytest.mark.filterwarnings("default")  # seen and printed, but what Quantus and its imports announce is not about us
 def test_quantus_completeness_holds_for_input_x_gradient_and_not_for_the_gradient():
     import quantus
 

@@ -89,7 +89,7 @@ def everything(rank: int) -> dict[str, Any]:
     """All that the tests need from two processes, in one start of them."""
     results: dict[str, Any] = {name: train(name, rank) for name in PRIORS}
     results["unused parameters allowed"] = train("sum", rank, find_unused_parameters=True)
-    results["gradients as views"] = train("sum", rank, gradient_as_bucket_view=True, broadcast_buffers=False)
+    results["gradients as views"] = train("sum", rank, gradient_as_bucket_view=True)
     results["uneven"] = uneven(rank)
     results["second order"] = second_order(rank)
     try:

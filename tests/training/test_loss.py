@@ -1,11 +1,8 @@
 import copy
-import itertools
 
 import pytest
 import torch
-from torch import nn
 from torch.nn import functional as F
-from torch.utils.checkpoint import checkpoint
 
 from axiograd.attribution import (
     ExpectedGradients,
@@ -17,56 +14,32 @@ from axiograd.attribution import (
     Saliency,
     XGradient,
 )
-from axiograd.errors import AxiogradError, ConfigurationError, DisconnectedError, TargetError
+from axiograd.errors import AxiogradError, ConfigurationError, DisconnectedError
 from axiograd.priors import L1, Gini, RightReasons
 from axiograd.training.loss import AttributionLoss
 from axiograd.training.schedules import LinearWarmup
-
-BATCH, FEATURES, CLASSES = 5, 6, 4
-
-
-class Net(nn.Module):
-    def __init__(self, n_outputs: int = CLASSES, n_features: int = FEATURES, dtype=torch.float64) -> None:
-        super().__init__()
-        self.first = nn.Linear(n_features, 7, bias=False, dtype=dtype)
-        self.last = nn.Linear(7, n_outputs, bias=False, dtype=dtype)
-        self.calls = 0
-
-    def forward(self, x):
-        self.calls += 1
-        return self.last(self.first(x).relu())
+from support.small_xdnn import (
+    BATCH,
+    FEATURES,
+    MASK,
+    Net,
+    Y,
+    attributions_by_hand,
+    grads,
+    make_inputs,
+    make_net,
+    xgradient_loss,
+)
 
 
-@pytest.fixture
-def model() -> Net:
-    torch.manual_seed(0)
-    return Net()
+@pytest.fixture(name="model")
+def _model() -> Net:
+    return make_net()
 
 
-@pytest.fixture
-def x() -> torch.Tensor:
-    torch.manual_seed(1)
-    return torch.randn(BATCH, FEATURES, dtype=torch.float64)
-
-
-Y = torch.tensor([0, 3, 1, 1, 2])
-MASK = torch.zeros(BATCH, FEATURES, dtype=torch.bool)
-MASK[:, :2] = True
-
-
-def attributions_by_hand(model: Net, x: torch.Tensor) -> torch.Tensor:
-    """[classes, batch, features]: x ⊙ ∇F_c by the chain rule written out."""
-    active = (x @ model.first.weight.T > 0).to(x)
-    gradients = torch.einsum("ch,bh,hf->cbf", model.last.weight, active, model.first.weight)
-    return x * gradients
-
-
-def grads(model: nn.Module) -> torch.Tensor:
-    return torch.cat([p.grad.flatten() for p in model.parameters()])
-
-
-def xgradient_loss(prior=None, weight=0.7, **options) -> AttributionLoss:
-    return AttributionLoss(F.cross_entropy, prior or RightReasons(), weight, degree=1, **options)
+@pytest.fixture(name="x")
+def _x() -> torch.Tensor:
+    return make_inputs()
 
 
 def test_terms_and_gradients_are_those_written_out_by_hand(model: Net, x: torch.Tensor) -> None:
@@ -139,105 +112,22 @@ def test_a_method_that_exists_is_used(model: Net, x: torch.Tensor) -> None:
         AttributionLoss(F.cross_entropy, L1(), method=XGradient(model), degree=1)
 
 
-def test_all_sums_the_prior_over_outputs(model: Net, x: torch.Tensor) -> None:
-    terms = xgradient_loss(outputs="all")(model, x, Y, mask=MASK)
-    by_hand = attributions_by_hand(model, x)
-    torch.testing.assert_close(terms.prior, (by_hand[..., :2] ** 2).sum() / BATCH)
-    torch.testing.assert_close(terms.attributions, by_hand)
-    gini = xgradient_loss(Gini(), outputs="all")(model, x, Y).prior
-    torch.testing.assert_close(gini, sum(Gini()(one) for one in by_hand))
-
-
-def test_random_combinations_are_unbiased_for_all_outputs(x: torch.Tensor) -> None:
-    """Exactly: the mean over all sign patterns of value and gradient, which are equally likely, is that of "all"."""
-    torch.manual_seed(0)
-    model = Net(3)
-    one, y, mask = x[:1], Y[:1], MASK[:1]
-
-    def value_and_gradient(loss, **options):
-        model.zero_grad()
-        value = loss(model, one, y, mask=mask, **options).prior
-        value.backward()
-        return torch.cat([value.detach().reshape(1), grads(model)])
-
-    from axiograd.attribution import LinearTarget
-
-    loss = AttributionLoss(F.cross_entropy, RightReasons(), degree=1)
-    patterns = [LinearTarget(torch.tensor([signs])) for signs in itertools.product([-1.0, 1.0], repeat=3)]
-    mean = torch.stack([value_and_gradient(loss, attribution_target=p) for p in patterns]).mean(0)
-    exact = value_and_gradient(AttributionLoss(F.cross_entropy, RightReasons(), outputs="all", degree=1))
-    torch.testing.assert_close(mean, exact, rtol=1e-12, atol=1e-14)
-
-
-def test_random_combinations_are_drawn_anew_and_average_to_all(model: Net, x: torch.Tensor) -> None:
-    generator = torch.Generator().manual_seed(0)
-    random = xgradient_loss(outputs="random", generator=generator)
-    exact = xgradient_loss(outputs="all")(model, x, Y, mask=MASK).prior
-    values = torch.stack([random(model, x, Y, mask=MASK).prior.detach() for _ in range(1500)])
-    standard_error = values.std() / len(values) ** 0.5
-    assert len(set(values.tolist())) > 1000
-    assert (values.mean() - exact).abs() < 4 * standard_error
-    assert standard_error < 0.05 * exact
-
-
-@pytest.mark.parametrize("shape", [(BATCH,), (BATCH, 1)])
-@pytest.mark.parametrize("labels", [torch.float64, torch.long])
-def test_a_single_logit_is_attributed_whatever_the_labels(shape, labels, x: torch.Tensor) -> None:
-    model = Net(1)
-
-    def task(outputs, target):
-        return F.binary_cross_entropy_with_logits(outputs.flatten(), target.to(outputs))
-
-    loss = AttributionLoss(task, L1(), degree=1)
-    terms = loss(lambda v: model(v).reshape(shape), x, (Y > 1).to(labels))
-    torch.testing.assert_close(terms.attributions, attributions_by_hand(model, x)[0])
-
-
-def test_targets_that_name_no_output_are_refused_with_advice(model: Net, x: torch.Tensor) -> None:
-    loss = AttributionLoss(F.mse_loss, L1(), degree=1)
-    values = torch.randn(BATCH, CLASSES, dtype=torch.float64)
-    with pytest.raises(
-        TargetError, match=r'float64 of shape \(5, 4\)\) do not name one of the 4 outputs.*outputs="all"'
-    ):
-        loss(model, x, values)
-    terms = loss(model, x, values, attribution_target=2)
-    torch.testing.assert_close(terms.attributions, attributions_by_hand(model, x)[2])
-    assert AttributionLoss(F.mse_loss, L1(), degree=1, outputs="all")(model, x, values).prior > 0
-
-
-def test_a_mixture_of_targets_is_attributed_as_a_mixture(model: Net, x: torch.Tensor) -> None:
-    def mixed(outputs):
-        rows = torch.arange(BATCH)
-        return 0.3 * outputs[rows, Y] + 0.7 * outputs[rows, Y.flip(0)]
-
-    loss = AttributionLoss(lambda o, y: o.square().mean(), L1(), degree=1)
-    terms = loss(model, x, mixed)
-    by_hand, rows = attributions_by_hand(model, x), torch.arange(BATCH)
-    torch.testing.assert_close(terms.attributions, 0.3 * by_hand[Y, rows] + 0.7 * by_hand[Y.flip(0), rows])
-    with pytest.raises(TargetError, match="not linear"):
-        loss(model, x, lambda outputs: outputs.square().sum(1))
-
-
-def test_the_prior_is_about_one_of_several_inputs(x: torch.Tensor) -> None:
-    torch.manual_seed(0)
-    a, b = Net(), Net()
-
-    def both(left, right):
-        return a(left) + b(right)
-
-    loss = AttributionLoss(F.cross_entropy, L1(), degree=1, of=1)
-    terms = loss(both, (x, 2 * x), Y)
-    torch.testing.assert_close(terms.prior, L1()(attributions_by_hand(b, 2 * x)[Y, torch.arange(BATCH)]))
-    named = AttributionLoss(F.cross_entropy, L1(), degree=1, of="right")
-    torch.testing.assert_close(named(both, {"left": x, "right": 2 * x}, Y).prior, terms.prior)
-    with pytest.raises(ConfigurationError, match=r"inputs \['0', '1'\]; say of which one"):
-        AttributionLoss(F.cross_entropy, L1(), degree=1)(both, (x, x), Y)
-
-
 def test_frozen_model_is_refused(model: Net, x: torch.Tensor) -> None:
     model.requires_grad_(requires_grad=False)
     with pytest.raises(DisconnectedError, match="no parameter that requires a gradient"):
         xgradient_loss(L1())(model, x, Y)
+
+
+def test_functions_and_bound_methods_are_models_too(model: Net, x: torch.Tensor) -> None:
+    def function(v):
+        return model(v)
+
+    assert xgradient_loss(L1())(function, x, Y).prior.requires_grad
+    model.requires_grad_(requires_grad=False)
+    with pytest.raises(DisconnectedError, match="no parameter that requires a gradient"):
+        xgradient_loss(L1())(model.forward, x, Y)
+    with pytest.raises(DisconnectedError, match="prior has no gradient"):
+        xgradient_loss(L1(), method=Detached)(function, x, Y)
 
 
 def test_switched_off_gradients_are_refused_in_training_only(model: Net, x: torch.Tensor) -> None:
@@ -332,65 +222,3 @@ def test_a_copy_of_the_loss_has_no_copy_of_the_model(model: Net, x: torch.Tensor
 def test_settings_that_cannot_work_are_named(make, message: str) -> None:
     with pytest.raises(AxiogradError, match=message):
         make()
-
-
-def test_accumulation_of_a_per_sample_prior_is_exact(model: Net, x: torch.Tensor) -> None:
-    loss = xgradient_loss()
-    loss(model, x[:4], Y[:4], mask=MASK[:4]).total.backward()
-    whole = grads(model)
-    model.zero_grad()
-    for part in (slice(0, 2), slice(2, 4)):
-        (loss(model, x[part], Y[part], mask=MASK[part]).total / 2).backward()
-    torch.testing.assert_close(grads(model), whole, rtol=1e-12, atol=1e-15)
-
-
-def test_bfloat16_autocast_is_close_to_float32(x: torch.Tensor) -> None:
-    torch.manual_seed(0)
-    model, x = Net(dtype=torch.float32), x.float()
-    loss = xgradient_loss(L1())
-    loss(model, x, Y).total.backward()
-    exact = grads(model)
-    model.zero_grad()
-    with torch.autocast("cpu", torch.bfloat16):
-        terms = loss(model, x, Y)
-    assert terms.outputs.dtype == torch.bfloat16
-    assert terms.total.dtype == torch.float32
-    terms.total.backward()
-    assert F.cosine_similarity(grads(model), exact, dim=0) > 0.995
-
-
-@pytest.mark.parametrize("outputs", ["target", "random"])
-def test_non_reentrant_checkpointing_changes_nothing(outputs, model: Net, x: torch.Tensor) -> None:
-    def run(forward):
-        model.zero_grad()
-        torch.manual_seed(0)
-        xgradient_loss(outputs=outputs)(forward, x, Y, mask=MASK).total.backward()
-        return grads(model)
-
-    plain = run(model)
-    checkpointed = run(lambda v: checkpoint(model, v, use_reentrant=False))
-    torch.testing.assert_close(checkpointed, plain, rtol=1e-13, atol=1e-15)
-
-
-def test_training_with_the_prior_removes_a_wrong_reason() -> None:
-    torch.manual_seed(0)
-    signal = torch.randn(256, 1)
-    y = (signal[:, 0] > 0).long()
-    x = torch.cat([signal + 0.5 * torch.randn(256, 1), 2.0 * y[:, None] - 1.0, torch.randn(256, 2)], 1)
-    mask = torch.tensor([False, True, False, False]).expand(256, 4)
-
-    def share_of_decoy(weight: float) -> float:
-        torch.manual_seed(1)
-        model = Net(2, 4, torch.float32)
-        optimizer = torch.optim.Adam(model.parameters(), 0.02)
-        loss = AttributionLoss(F.cross_entropy, RightReasons(), weight, outputs="random", degree=1)
-        for _ in range(120):
-            optimizer.zero_grad()
-            terms = loss(model, x, y, mask=mask)
-            terms.total.backward()
-            optimizer.step()
-        a = XGradient(model, degree=1).attribute(x, y).abs().mean(0)
-        return float(a[1] / a.sum())
-
-    assert share_of_decoy(0.0) > 0.5
-    assert share_of_decoy(10.0) < 0.05

@@ -63,7 +63,8 @@ def check_order(loader: Iterable[Any]) -> None:
 
 def numbered(loader: Iterable[Any], wanted: Callable[[int], bool]) -> Iterator[tuple[int, Any]]:
     """The wanted batches and their numbers; others are not even loaded where the loader's sampler allows that."""
-    by_index = isinstance(loader, DataLoader) and not isinstance(loader.dataset, IterableDataset)
+    # A subclass may do more than its parts say (move to a device, take turns with other processes): only iterate it.
+    by_index = type(loader) is DataLoader and not isinstance(loader.dataset, IterableDataset)
     if isinstance(loader, DataLoader) and by_index and loader.batch_sampler is not None:
         # The loader comes first in zip: when it ends, nobody looks for a further wanted number.
         pairs = zip(_only(loader, wanted), filter(wanted, count()), strict=False)

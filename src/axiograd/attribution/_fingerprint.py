@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
@@ -66,9 +67,11 @@ def _describe_function(function: FunctionType, depth: int) -> Any:
         "function": f"{function.__module__}.{function.__qualname__}",
         "code": digest(code.co_code, repr(constants), repr(code.co_names)),
     }
-    if function.__closure__ and depth > 0:
-        cells = [describe(cell.cell_contents, depth - 1) for cell in function.__closure__]
-        described["holds"] = digest(json.dumps(cells))
+    if depth > 0:
+        found = inspect.getclosurevars(function)
+        values = (Tensor, nn.Module, bool, int, float, str)
+        held = dict(found.nonlocals) | {k: v for k, v in found.globals.items() if isinstance(v, values)}
+        described["holds"] = digest(json.dumps(describe(held, depth - 1), sort_keys=True))
     return described
 
 

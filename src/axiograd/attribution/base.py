@@ -14,7 +14,7 @@ from axiograd._typing import Attributions, Inputs, Target
 from axiograd.attribution._arguments import Arguments, Model
 from axiograd.attribution._gradient import detached, run
 from axiograd.attribution._state import attribution_pass, unwrapped
-from axiograd.attribution._target import select
+from axiograd.attribution._target import LinearTarget, select
 from axiograd.errors import BaselineError, DisconnectedError
 
 
@@ -211,7 +211,11 @@ class Attribution(ABC):
             )
         with torch.inference_mode(mode=False):
             arguments = Arguments.ensure(inputs, additional).prepared(create_graph=create_graph)
-        read = self._read_baselines(baselines, arguments)
+            read = tuple(_ordinary(b) for b in self._read_baselines(baselines, arguments))
+            if isinstance(target, Tensor):
+                target = _ordinary(target)
+            elif type(target) is LinearTarget:
+                target = LinearTarget(_ordinary(target.weights))
         model = self.model if create_graph else unwrapped(self.model)
         return Call(model, inputs, additional, arguments, target, read, create_graph, wants_outputs)
 
@@ -236,3 +240,8 @@ class Attribution(ABC):
 
 def _per_sample_sums(attribution: Tensor, kept: int) -> Tensor:
     return attribution.detach().reshape(*attribution.shape[:kept], -1).sum(-1)
+
+
+def _ordinary(tensor: Tensor) -> Tensor:
+    """Autograd cannot save tensors that were made in inference mode."""
+    return tensor.clone() if tensor.is_inference() else tensor

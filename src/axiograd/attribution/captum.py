@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import copy
 import inspect
+import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -43,7 +44,6 @@ class CaptumMethod(Attribution):
     """
 
     differentiable = False
-    default_baseline: ClassVar[str] = "Captum's default"
 
     def __init__(
         self, model: Model, method: Any, /, *, generator: torch.Generator | None = None, **options: Any
@@ -129,7 +129,7 @@ class CaptumMethod(Attribution):
             scores = self._score(outputs, call.target, arguments.batch)
         forward = _Scores(call)
         module = module_of(call.model)
-        with snapshot(module), _quiet(), self._seeded():
+        with snapshot(module), _quiet(), _eager(), self._seeded():
             method = self._build(forward)
             if isinstance(call.target, str):
                 each = [self._attribute(method, forward, call, i) for i in range(scores.shape[1])]
@@ -205,7 +205,7 @@ class _Scores(nn.Module):
     def forward(self, *tensors: Tensor) -> Tensor:
         target: Target = LinearTarget(tensors[-1]) if self.weighted else self.target
         inputs = tensors[: len(self.arguments.slots)]
-        outputs = self.arguments.call(self.held[0], [x.clone() for x in inputs])
+        outputs = run(self.held[0], self.arguments, inputs)
         if target is None or isinstance(target, str) or callable(target):
             return select(outputs, target, len(inputs[0]))
         return logits(outputs)
@@ -223,6 +223,16 @@ def _for_captum(target: Target, batch: int) -> Any:
 def _bare(tensors: tuple[Tensor, ...], call: Call) -> Any:
     """Options such as sliding windows have the structure of the inputs, so a single tensor stays one."""
     return tensors[0] if len(tensors) == 1 and not isinstance(call.inputs, tuple) else tensors
+
+
+@contextmanager
+def _eager() -> Iterator[None]:
+    """Compiled code does not see hooks that are set later, and would skip Captum's without a word."""
+    if "torch._dynamo" in sys.modules:
+        with torch.compiler.set_stance("force_eager"):
+            yield
+    else:
+        yield
 
 
 @contextmanager

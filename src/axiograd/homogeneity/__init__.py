@@ -1,4 +1,4 @@
-"""What is exact: which functions are homogeneous, proven operator by operator."""
+"""What is exact: which functions are homogeneous, proven operator by operator, and how to make them so."""
 
 from axiograd.homogeneity.certificate import (
     Certificate as Certificate,
@@ -6,4 +6,6 @@ from axiograd.homogeneity.certificate import (
     Violation as Violation,
 )
 from axiograd.homogeneity.certification import certify as certify
+from axiograd.homogeneity.conversion import Conversion as Conversion, Edit as Edit, Lifted as Lifted, to_xdnn as to_xdnn
 from axiograd.homogeneity.rules.registry import rule as rule
+from axiograd.homogeneity.verification import Verification as Verification, verify as verify

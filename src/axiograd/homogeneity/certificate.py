@@ -19,7 +19,8 @@ class Violation:
     source: str
     reason: str
     fix: str
-    #: bias, constant, degrees, activation, normalisation, attention, rounding, comparison, gradient, rule, export, output
+    #: bias, constant, degrees, activation, normalisation, attention, rounding, comparison, gradient, rule,
+    #: export, output.
     kind: str = ""
     #: Text of the user's line.
     code: str = ""
@@ -50,7 +51,7 @@ class Certificate:
     ok: bool
     #: The one degree of all floating-point outputs, or None.
     degree: float | None
-    #: Per output leaf: its degree, inf for an output that is identically zero (every degree), None if it has none.
+    #: Per output leaf: its degree, inf for one that is identically zero (every degree), None if it has none.
     degrees: tuple[float | None, ...]
     exact: bool
     violations: tuple[Violation, ...]

@@ -18,7 +18,7 @@ def interpret_body(interpreter: "Interpreter", node: fx.Node, args: list[Any]) -
     """What a higher-order operator returns, or None if this is none."""
     if not isinstance(node.target, torch._ops.HigherOrderOperator):  # noqa: SLF001 - no public name
         return None
-    name = node.target.name() if callable(getattr(node.target, "name", None)) else str(node.target)
+    name = str(node.target)
     values = list(flatten(args))
     if name in _WRAPPERS:
         place = next(i for i, a in enumerate(args) if isinstance(a, fx.GraphModule))

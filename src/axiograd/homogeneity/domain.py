@@ -1,7 +1,7 @@
 """Abstract values: what the certificate knows about each tensor of a program.
 
-A value v has degree k when v(αx) = αᵏ·v(x) for every α > 0. Constants have degree 0. A value made of 0 and ±∞ only is
-its own multiple by every α, so it has every degree at once; we call it free.
+A value v has degree k when v(αx) = αᵏ·v(x) for every α > 0. Constants have degree 0. A value made of 0 and ±∞
+only is its own multiple by every α, so it has every degree at once; we call it free.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,6 +1,7 @@
 """Where a program hides a dependence from autograd: detach() and no_grad blocks.
 
-The closed form of Integrated Gradients needs the gradient of F, and autograd gives another one if part of F is hidden.
+The closed form of Integrated Gradients needs the gradient of F, and autograd gives another one if part of F
+is hidden.
 """
 
 from collections.abc import Iterable
@@ -46,4 +47,6 @@ def _cuts(node: fx.Node) -> bool:
 
 def _is_floating(node: fx.Node) -> bool:
     leaves = pytree.tree_leaves(node.meta.get("val"))
-    return any(isinstance(v, Tensor) and (v.is_floating_point() or v.is_complex()) for v in leaves) or not leaves
+    return (
+        any(isinstance(v, Tensor) and (v.is_floating_point() or v.is_complex()) for v in leaves) or not leaves
+    )

@@ -88,7 +88,7 @@ class Interpreter:
         body = interpret_body(self, node, args)
         if body is not None:
             return body
-        name = _PYTHON.get(node.target) if callable(node.target) else None  # type: ignore[call-overload]
+        name = _PYTHON.get(node.target) if callable(node.target) else None
         if name is not None and all(v.offset is None for v in values):
             keys = ("self", "exponent") if name == "aten::pow" else ("self", "other")
             return self._operator(node, name, dict(zip(keys, args, strict=False)), values)
@@ -114,7 +114,8 @@ class Interpreter:
         return self._spread(node, found(call), values, sound=call.sound, exact=call.exact)
 
     def _invariant(self, node: fx.Node, name: str, arguments: dict[str, Any], values: list[Value]) -> Known:
-        """Anything computed from values of degree 0 is of degree 0; a rule may know that it is zero or free besides."""
+        """Anything computed from values of degree 0 is of degree 0; a rule may know that it is zero or "
+        "free besides."""
         result: Any = of_degree(0)
         found = lookup(name)
         if found is not None:
@@ -160,7 +161,10 @@ class Interpreter:
                 self.report.violation(
                     node,
                     op=_title(node.target),
-                    reason=f"A value of degree {value.degree or 0:g} is rounded to integers, which jump as the input scales.",
+                    reason=(
+                        f"A value of degree {value.degree or 0:g} is rounded to integers, which jump "
+                        "as the input scales."
+                    ),
                     fix="Keep it in floating point, or round values of degree 0 only.",
                     kind="rounding",
                 )
@@ -171,7 +175,8 @@ class Interpreter:
         if not isinstance(node.target, torch._ops.OpOverload):  # noqa: SLF001 - no public name
             return False
         return (
-            torch.Tag.nondeterministic_seeded in node.target.tags or node.target._schema.name in _UNINITIALISED  # noqa: SLF001
+            torch.Tag.nondeterministic_seeded in node.target.tags
+            or node.target._schema.name in _UNINITIALISED  # noqa: SLF001
         )
 
     def _fold(self, node: fx.Node, args: Any, kwargs: Any, values: list[Value]) -> Constant:

@@ -4,7 +4,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FunctionType
@@ -58,10 +58,8 @@ def _source(file: str, line: int) -> str:
     if not file:
         return ""
     path = Path(file)
-    try:
+    with suppress(ValueError):
         path = path.relative_to(Path.cwd())
-    except ValueError:
-        pass
     return f"{path}:{line}"
 
 
@@ -95,4 +93,6 @@ def _functions(model: Callable[..., Any]) -> Iterator[FunctionType]:
 
 
 def _ours(module: str) -> bool:
-    return module.split(".", maxsplit=1)[0] in {"torch", "builtins"} or module.startswith("axiograd.homogeneity")
+    return module.split(".", maxsplit=1)[0] in {"torch", "builtins"} or module.startswith(
+        "axiograd.homogeneity"
+    )

@@ -21,14 +21,16 @@ def unwrap(model: Callable[..., Any]) -> Callable[..., Any]:
         model = inner
     if isinstance(model, torch.jit.ScriptModule | torch.jit.ScriptFunction):
         raise InputError(
-            f"{type(model).__name__} hides its operators behind TorchScript: pass the Python module that it was made from"
+            f"{type(model).__name__} hides its operators behind TorchScript: pass the Python module that "
+            "it was made from"
         )
     if isinstance(model, nn.Module):
         tensors = [*model.named_parameters(), *model.named_buffers()]
         lazy = [name for name, tensor in tensors if is_lazy(tensor)]
         if lazy:
             raise InputError(
-                f"parameters without a shape yet: {', '.join(lazy[:5])}; run the model once on an input to initialise them"
+                f"parameters without a shape yet: {', '.join(lazy[:5])}; run the model once on an input "
+                "to initialise them"
             )
     elif not callable(model):
         raise InputError(f"{type(model).__name__} is no model: pass a torch.nn.Module or a callable")

@@ -1,7 +1,7 @@
 """Does a program change tensors in place in a way that other names can see?
 
-An in-place operator may be read as its functional twin only if nothing later looks at the old name of its target, nor
-at anything that shares memory with it. Where that is not certain, the program is functionalised first.
+An in-place operator may be read as its functional twin only if nothing later looks at the old name of its
+target, nor at anything that shares memory with it. Where that is not certain, the program is functionalised.
 """
 
 from collections.abc import Iterable
@@ -14,10 +14,18 @@ _BATCH_NORM = "aten::batch_norm"
 
 #: Composite operators whose result is always a new tensor.
 _FRESH = """
-    conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d linear matmul einsum batch_norm layer_norm
-    group_norm instance_norm rms_norm softmax log_softmax scaled_dot_product_attention max_pool1d max_pool2d max_pool3d
-    adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d avg_pool1d silu relu6 selu celu
+    conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d linear matmul batch_norm
+    layer_norm group_norm instance_norm rms_norm softmax log_softmax scaled_dot_product_attention max_pool1d
+    max_pool2d max_pool3d upsample_bilinear2d upsample_nearest2d adaptive_avg_pool1d adaptive_avg_pool2d
+    adaptive_avg_pool3d avg_pool1d silu relu6 selu celu
 """
+_DROPOUT = {
+    f"aten::{name}" for name in ("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")
+}
+_OPAQUE = {
+    f"aten::{name}"
+    for name in ("atleast_1d", "atleast_2d", "atleast_3d", "cartesian_prod", "conj_physical", "unsafe_chunk")
+}
 _FRESH_NAMES = {f"aten::{name}" for name in _FRESH.split()}
 
 
@@ -45,6 +53,40 @@ def is_plain(graph: fx.Graph) -> bool:
             parent[b] = a
             last_use[a] = max(last_use[a], last_use[b])
     return True
+
+
+def undeclared_aliases(graph: fx.Graph) -> set[str]:
+    """Names of operators that may return their argument undeclared; functionalisation must look inside."""
+    targets = [
+        node.target for node in graph.nodes if node.op == "call_function" and _is_composite(node.target)
+    ]
+    schemas = [getattr(target, "_schema", None) for target in targets]
+    return {
+        s.name
+        for s in schemas
+        if s is not None and s.name not in _FRESH_NAMES and all(r.alias_info is None for r in s.returns)
+    }
+
+
+def remove_idle_dropout(graph: fx.Graph) -> None:
+    """Dropout in eval mode is its argument; functionalisation takes it for a copy and loses in-place "
+    "changes."""
+    for node in list(graph.nodes):
+        schema = getattr(node.target, "_schema", None)
+        if schema is not None and schema.name.rstrip("_") in _DROPOUT and node.args[2] is False:
+            node.replace_all_uses_with(node.args[0])
+            graph.erase_node(node)
+
+
+class HiddenAliasError(RuntimeError):
+    """An in-place change that other names may or may not see."""
+
+
+def refuse_hidden_aliases(names: set[str]) -> None:
+    """Operators that functionalisation cannot look inside, beside in-place changes that need it."""
+    hidden = sorted(names & _OPAQUE)
+    if hidden:
+        raise HiddenAliasError(f"a tensor is changed in place that {', '.join(hidden)} may share")
 
 
 def _mutated(node: fx.Node) -> Iterable[fx.Node]:

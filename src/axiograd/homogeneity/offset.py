@@ -1,6 +1,6 @@
-"""Baselines: the input is b + u with u of degree 1, and b is carried along until the program takes it out again.
+"""Baselines: the input is b + u with u of degree 1; b is carried along until the program takes it out again.
 
-An affine operator A maps b + u to A(b) plus the linear part of A on u, so the carried constant is A(b), computed.
+An affine operator A maps b + u to A(b) plus the linear part of A on u, so the carried constant is A(b).
 """
 
 from dataclasses import replace
@@ -15,16 +15,18 @@ if TYPE_CHECKING:
     from axiograd.homogeneity.interpret import Interpreter
 
 _AFFINE = """
-    add sub rsub mul div linear conv1d conv2d conv3d convolution matmul mm bmm addmm neg mean sum view reshape flatten
-    unflatten permute transpose t expand squeeze unsqueeze select slice narrow split split_with_sizes chunk unbind cat stack
-    clone contiguous _to_copy to avg_pool1d avg_pool2d adaptive_avg_pool2d _unsafe_view alias flip roll repeat index
-    index_select constant_pad_nd pad upsample_nearest2d upsample_bilinear2d detach
+    add sub rsub mul div linear conv1d conv2d conv3d convolution matmul mm bmm addmm neg mean sum view
+    reshape flatten unflatten permute transpose t expand squeeze unsqueeze select slice narrow split
+    split_with_sizes chunk unbind cat stack clone contiguous _to_copy to avg_pool1d avg_pool2d
+    adaptive_avg_pool2d _unsafe_view alias flip roll repeat index index_select constant_pad_nd pad
+    upsample_nearest2d upsample_bilinear2d detach
 """
 _AFFINE_NAMES = {f"aten::{name}" for name in _AFFINE.split()}
 
 
 def follow_offset(interpreter: "Interpreter", node: fx.Node, name: str, values: list[Value]) -> Any:
-    """The result of an affine operator on a shifted value, or None (reported) where the shift cannot be followed."""
+    """The result of an affine operator on a shifted value, or None (reported) where the shift cannot be "
+    "followed."""
     moving = [v for v in values if not v.is_constant]
     divides = name.startswith("aten::div") and isinstance(node.args[0], fx.Node)
     numerator = not divides or interpreter.environment[node.args[0]] is moving[0]  # type: ignore[index]
@@ -50,7 +52,9 @@ def _apply(interpreter: "Interpreter", node: fx.Node) -> Any:
 
     try:
         with torch.no_grad():
-            return node.target(*materialise(interpreter.read(node.args)), **materialise(interpreter.read(node.kwargs)))  # type: ignore[operator]
+            return node.target(
+                *materialise(interpreter.read(node.args)), **materialise(interpreter.read(node.kwargs))
+            )  # type: ignore[operator]
     except Exception:  # noqa: BLE001 - what cannot be computed cannot be followed
         return None
 

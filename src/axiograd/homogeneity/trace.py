@@ -1,4 +1,4 @@
-"""From a model to a program: a graph of operators without visible mutation, every node with its place in the user's code."""
+"""From a model to a program: a graph of operators, each with its place in the user's code."""
 
 import contextlib
 import functools
@@ -17,7 +17,12 @@ from torch.utils import _pytree as pytree
 
 from axiograd.homogeneity.inputs import Arguments
 from axiograd.homogeneity.location import record_user_lines
-from axiograd.homogeneity.mutation import is_plain
+from axiograd.homogeneity.mutation import (
+    is_plain,
+    refuse_hidden_aliases,
+    remove_idle_dropout,
+    undeclared_aliases,
+)
 from axiograd.homogeneity.rules import lookup
 
 
@@ -111,9 +116,15 @@ def trace(model: Callable[..., Any], arguments: Arguments, *, static: bool = Fal
     with untouched(model):
         exported = _export(module, args, kwargs, values, static=static)
         original = exported.graph
-        missing = _without_rule(original)
-        if missing or not is_plain(original):
-            table = {op: how for op, how in default_decompositions().items() if _name(op) in missing}
+        opened = _without_rule(original)
+        plain = is_plain(original)
+        if opened or not plain:
+            if not plain:
+                remove_idle_dropout(exported.graph)
+                hidden = undeclared_aliases(exported.graph)
+                refuse_hidden_aliases(hidden)
+                opened |= hidden
+            table = {op: how for op, how in dict(default_decompositions()).items() if _name(op) in opened}
             exported = exported.run_decompositions(table)
     return _program(exported, original, arguments)
 
@@ -125,11 +136,11 @@ def _export(
     tensors = [v for v in values if isinstance(v, Tensor) and v.dim() > 0]
     batch = {v.shape[0] for v in tensors}
     if not static and len(batch) == 1 and batch.pop() > 1:
-        collection = ShapesCollection()
+        collection = ShapesCollection()  # type: ignore[no-untyped-call]
         for tensor in tensors:
             collection[tensor] = {0: Dim.AUTO}
         try:
-            shapes = collection.dynamic_shapes(module, args, kwargs)
+            shapes = collection.dynamic_shapes(module, args, kwargs)  # type: ignore[no-untyped-call]
             return export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
         except Exception:  # noqa: BLE001, S110 - whatever the reason, the static export decides
             pass
@@ -180,12 +191,13 @@ def _leaf_order(exported: ExportedProgram, arguments: Arguments) -> list[int]:
 
 
 def _dynamic(exported: ExportedProgram, inputs: dict[str, int], arguments: Arguments) -> tuple[str, ...]:
-    found = []
+    found: list[str] = []
     for node in exported.graph.nodes:
         value = node.meta.get("val")
         if node.op != "placeholder" or node.name not in inputs or not isinstance(value, Tensor):
             continue
-        for axis, size in enumerate(value.shape):
+        sizes: list[Any] = list(value.shape)
+        for axis, size in enumerate(sizes):
             if isinstance(size, torch.SymInt):
                 bounds = exported.range_constraints.get(size.node.expr)
                 least = f" ≥ {bounds.lower}" if bounds is not None and int(bounds.lower) > 0 else ""

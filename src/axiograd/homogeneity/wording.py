@@ -5,7 +5,10 @@ from collections.abc import Iterable
 from axiograd.homogeneity.domain import Value
 
 CONSTANT_FIX = "Take the constant out, or let axiograd.to_xdnn strip it."
-DEGREES_FIX = "Bring both to one degree, e.g. by a scale-keeping normalisation; axiograd.to_xdnn does it, or lifts the whole model."
+DEGREES_FIX = (
+    "Bring both to one degree, e.g. by a scale-keeping normalisation; axiograd.to_xdnn does it, "
+    "or lifts the whole model."
+)
 BIAS_FIX = "Build the layer with bias=False, or let axiograd.to_xdnn strip the bias."
 LIFT_FIX = 'axiograd.to_xdnn(how="lift") makes any model homogeneous.'
 

@@ -74,7 +74,7 @@ def bare_key(key: str) -> str:
 def read_npz(path: Path) -> dict[str, Tensor]:
     """The arrays of an NPZ file; pickled objects are refused."""
     try:
-        with np.load(path, allow_pickle=False) as arrays:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             return {key: torch.from_numpy(np.ascontiguousarray(arrays[key])) for key in arrays.files}
     except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
         raise StorageError(f"{path} is not a complete NPZ file of plain arrays: {error}") from error
@@ -107,11 +107,9 @@ def load_into(model: nn.Module, state: Mapping[str, Tensor], *, model_name: str,
             f"{source} does not fit {model_name!r}: {shorten(shapes)}; "
             "give the num_classes, in_channels and configuration that the weights were trained with"
         )
-    try:
-        model.load_state_dict(dict(state))
-    except RuntimeError as error:
-        missing = [key for key in own if key not in state]
-        unexpected = [key for key in state if key not in own]
+    # Not strict, so that a module's own hooks have dropped what they accept before the keys are compared.
+    missing, unexpected = model.load_state_dict(dict(state), strict=False)
+    if missing or unexpected:
         additive = [key for key in unexpected if "bias" in key or key.endswith("scale")]
         advice = "are these the weights of another model?"
         if unexpected and additive == unexpected and not missing:
@@ -119,7 +117,7 @@ def load_into(model: nn.Module, state: Mapping[str, Tensor], *, model_name: str,
         raise ConfigurationError(
             f"{source} does not fit {model_name!r}: missing {shorten(missing)}; "
             f"unexpected {shorten(unexpected)}; {advice}"
-        ) from error
+        )
 
 
 def shorten(items: list[str]) -> str:

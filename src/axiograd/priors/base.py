@@ -60,6 +60,11 @@ class Prior(nn.Module):
             raise InputError(
                 f"{self._name} needs attributions [batch, *features], got shape {list(attributions.shape)}"
             )
+        self.check_arguments(arguments)
+        return attributions
+
+    def check_arguments(self, arguments: Mapping[str, Any]) -> None:
+        """Raise for an argument that is unknown or missing, and name it."""
         takes = ", ".join(repr(name) for name in self.arguments) or "none"
         for name in arguments:
             if name not in self.arguments:
@@ -67,7 +72,6 @@ class Prior(nn.Module):
         for name, required in self.arguments.items():
             if required and name not in arguments:
                 raise ConfigurationError(f"{self._name} needs the argument {name!r}; pass {name}=...")
-        return attributions
 
     @property
     def _name(self) -> str:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from axiograd._typing import Inputs, Target
 from axiograd.attribution import Attribution, Gradient, XGradient
+from axiograd.attribution._state import module_of
 from axiograd.attribution._target import logits
 from axiograd.errors import ConfigurationError, DisconnectedError
 from axiograd.training.distributed import refuse_static_graph
@@ -29,7 +30,7 @@ class LossTerms:
 
 
 @dataclass
-class _Bound:
+class Bound:
     """A model with its method, and what is found out about it once."""
 
     model: Any
@@ -50,7 +51,7 @@ class AttributionLoss(nn.Module):
 
     >>> from axiograd.priors import L1
     >>> model = nn.Sequential(nn.Linear(3, 8, bias=False), nn.ReLU(), nn.Linear(8, 2, bias=False))
-    >>> loss = AttributionLoss(nn.functional.cross_entropy, L1(), weight=0.1, degree=1)
+    >>> loss = AttributionLoss(nn.functional.cross_entropy, L1(), weight=0.1)
     >>> terms = loss(model, torch.randn(4, 3), torch.tensor([0, 1, 1, 0]))
     >>> terms.total.backward()
     >>> bool(torch.isclose(terms.total, terms.task + 0.1 * terms.prior)), terms.attributions.shape
@@ -84,7 +85,7 @@ class AttributionLoss(nn.Module):
         self.method_arguments = method_arguments
         #: Calls in training mode so far, which the schedule counts by; kept in `state_dict`.
         self.step = 0
-        self._bound: _Bound | None = None
+        self._bound: Bound | None = None
 
     @property
     def weight(self) -> float:
@@ -123,7 +124,7 @@ class AttributionLoss(nn.Module):
         self.step += self.training
         return terms
 
-    def bind(self, model: Callable[..., Any]) -> _Bound:
+    def bind(self, model: Callable[..., Any]) -> Bound:
         """The method on this model; made, and its wrapping checked, when the model is new."""
         if self._bound is None or self._bound.model is not model:
             refuse_static_graph(model)
@@ -136,17 +137,14 @@ class AttributionLoss(nn.Module):
                     f"the loss was given a {type(self.method).__name__} of another model; pass the class, or a method "
                     "of the model that the loss is called with (after wrapping it, if it is wrapped)"
                 )
-            self._bound = _Bound(model, method)
+            self._bound = Bound(model, method)
         return self._bound
 
-    def choose_target(self, bound: _Bound, inputs: Inputs, target: Any, additional: Any) -> Target:
+    def choose_target(self, bound: Bound, inputs: Inputs, target: Any, additional: Any) -> Target:
         """What to attribute, by `outputs`."""
         if self.outputs in {None, "all"}:
             return self.outputs
-        if bound.output_shape is None:
-            bound.output_shape = _output_shape(bound.model, inputs, additional)
-        batch = _batch(inputs)
-        return choose_target(self.outputs, target, torch.Size([batch, *bound.output_shape[1:]]), self.generator)
+        return choose_target(self.outputs, target, output_shape(bound, inputs, additional), self.generator)
 
     def pick(self, attributions: Any) -> Tensor:
         """The attributions of the input that the prior is about."""
@@ -194,11 +192,15 @@ class AttributionLoss(nn.Module):
         return {**self.__dict__, "_bound": None}
 
 
-def _output_shape(model: Any, inputs: Inputs, additional: Any) -> torch.Size:
-    """The shape of the outputs, by one look that leaves the model as it was."""
-    everything = lambda outputs: logits(outputs).reshape(_batch(inputs), -1).sum(1)  # noqa: E731
-    look = Gradient(model).explain(inputs, everything, additional_forward_args=additional)
-    return logits(look.outputs).shape
+def output_shape(bound: Bound, inputs: Inputs, additional: Any = None) -> torch.Size:
+    """The shape of the outputs, by one look at a new model that leaves it as it was."""
+    batch = _batch(inputs)
+    if bound.output_shape is None:
+        look = Gradient(bound.model).explain(
+            inputs, lambda outputs: logits(outputs).reshape(batch, -1).sum(1), additional_forward_args=additional
+        )
+        bound.output_shape = logits(look.outputs).shape
+    return torch.Size([batch, *bound.output_shape[1:]])
 
 
 def _batch(inputs: Inputs) -> int:
@@ -208,15 +210,16 @@ def _batch(inputs: Inputs) -> int:
 
 def _check_connected(prior: Tensor, model: Any) -> None:
     """Raise unless some parameter has a gradient from the prior: else training would ignore it without a word."""
-    if not isinstance(model, nn.Module):
-        return
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    if not parameters:
+    module = module_of(model)
+    parameters = [] if module is None else [p for p in module.parameters() if p.requires_grad]
+    if module is not None and not parameters:
         raise DisconnectedError("the model has no parameter that requires a gradient; unfreeze what should be trained")
     if not prior.requires_grad:
         raise DisconnectedError(
             "the prior has no gradient: the attributions are detached, by the method, by the model or by the prior"
         )
+    if module is None:  # a function keeps its parameters to itself
+        return
     try:
         gradients = torch.autograd.grad(prior, parameters, retain_graph=True, allow_unused=True)
     except RuntimeError as error:

@@ -2,33 +2,31 @@
 
 from axiograd.homogeneity.domain import of_degree
 from axiograd.homogeneity.rules.call import Call
-from axiograd.homogeneity.rules.registry import Result, rule
+from axiograd.homogeneity.rules.registry import Result, aten, rule
 from axiograd.homogeneity.wording import LIFT_FIX
 
 #: Stand in for a ReLU: what follows is read as if they kept the degree.
 UNITS = """
-    gelu silu elu selu celu mish hardswish softplus tanh hardshrink softshrink tanhshrink log_sigmoid log_sigmoid_forward
-    softsign
+    gelu silu elu selu celu mish hardswish softplus tanh hardshrink softshrink tanhshrink log_sigmoid
+    log_sigmoid_forward softsign
 """
 #: Gates and probabilities: what follows is read as if they were of degree 0.
 GATES = """
-    sigmoid hardsigmoid softmax _softmax _safe_softmax log_softmax _log_softmax exp exp2 expm1 log log2 log10 log1p logit
-    erf erfc erfinv sin cos tan asin acos atan asinh acosh atanh sinh cosh sinc lgamma digamma special_expit special_erf
-    arcsin arccos arctan special_erfcx special_ndtr special_log_ndtr i0 special_i0e special_i1 special_entr polygamma
-    logaddexp logaddexp2 logsumexp logcumsumexp xlogy special_xlogy special_xlog1py matrix_exp linalg_matrix_exp
-    softmin bernoulli multinomial poisson
+    sigmoid hardsigmoid softmax _softmax _safe_softmax log_softmax _log_softmax exp exp2 expm1 log log2
+    log10 log1p logit erf erfc erfinv sin cos tan asin acos atan asinh acosh atanh sinh cosh sinc lgamma
+    digamma special_expit special_erf arcsin arccos arctan special_erfcx special_ndtr special_log_ndtr i0
+    special_i0e special_i1 special_entr polygamma logaddexp logaddexp2 logsumexp logcumsumexp xlogy
+    special_xlogy special_xlog1py matrix_exp linalg_matrix_exp softmin bernoulli multinomial poisson
 """
 _COUNTERPART = {
-    "softmax": "Normalise the logits to degree 0 first (QK-normalised attention), or return the logits and apply softmax in the loss.",
-    "sigmoid": "Feed the gate a normalised value of degree 0, or return the logit and apply sigmoid in the loss.",
+    "softmax": "Normalise the logits to degree 0 first (QK-normalised attention), or return the logits "
+    "and apply softmax in the loss.",
+    "sigmoid": "Feed the gate a normalised value of degree 0, or return the logit and apply sigmoid in "
+    "the loss.",
 }
 
 
-def _names(text: str) -> list[str]:
-    return [f"aten::{name}" for name in text.split()]
-
-
-@rule(*_names(UNITS))
+@rule(*aten(UNITS))
 def unit(call: Call) -> Result:
     value = call.first()
     return call.require_invariant(
@@ -39,7 +37,7 @@ def unit(call: Call) -> Result:
     )
 
 
-@rule(*_names(GATES))
+@rule(*aten(GATES))
 def gate(call: Call) -> Result:
     moving = next((v for v in call.values() if v.degree), of_degree(0))
     key = call.name.removeprefix("aten::").strip("_").removeprefix("log_").removeprefix("hard")

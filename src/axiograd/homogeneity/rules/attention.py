@@ -1,25 +1,31 @@
 """Attention: softmax wants logits of degree 0, the output has the degree of the values."""
 
-from axiograd.homogeneity.domain import product
+from axiograd.homogeneity.domain import Value, of_degree, product
 from axiograd.homogeneity.rules.call import Call
 from axiograd.homogeneity.rules.random import FIXED
-from axiograd.homogeneity.rules.registry import Result, rule
+from axiograd.homogeneity.rules.registry import Result, aten, rule
 
 _FUSED = """
-    _scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_efficient_attention
-    _scaled_dot_product_attention_math _scaled_dot_product_cudnn_attention
+    _scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_for_cpu
+    _scaled_dot_product_efficient_attention _scaled_dot_product_attention_math
+    _scaled_dot_product_cudnn_attention
 """
 
 
 @rule("aten::scaled_dot_product_attention")
 def attention(call: Call) -> Result:
+    return _attend(call)
+
+
+def _attend(call: Call) -> Value:
     logits = product([call.value("query"), call.value("key")])
     values = call.value("value")
     if call.get("dropout_p", 0.0):
         call.assume(FIXED)
     call.require_invariant(
         logits,
-        f"The logits of softmax attention have degree {logits.degree or 0:g}: the attention sharpens as the input grows.",
+        f"The logits of softmax attention have degree {logits.degree or 0:g}: the attention sharpens as "
+        "the input grows.",
         "Normalise queries and keys (QK-normalised attention); axiograd.to_xdnn does it.",
         kind="attention",
     )
@@ -33,7 +39,6 @@ def attention(call: Call) -> Result:
     return values
 
 
-@rule(*(f"aten::{name}" for name in _FUSED.split()))
+@rule(*aten(_FUSED))
 def fused(call: Call) -> Result:
-    outputs = call.node.meta["val"]
-    return (attention(call), *(0.0 for _ in outputs[1:]))  # type: ignore[return-value]
+    return (_attend(call), *(of_degree(0) for _ in call.node.meta["val"][1:]))

@@ -3,7 +3,7 @@
 from axiograd.homogeneity.domain import number, of_degree, power as raise_to
 from axiograd.homogeneity.rules.call import Call, is_invariant
 from axiograd.homogeneity.rules.guard import guards
-from axiograd.homogeneity.rules.registry import Result, rule
+from axiograd.homogeneity.rules.registry import Result, aten, rule
 from axiograd.homogeneity.wording import LIFT_FIX
 
 
@@ -50,10 +50,7 @@ def floor_divide(call: Call) -> Result:
     )
 
 
-@rule(
-    "aten::remainder", "aten::fmod", "aten::hypot", "aten::maximum", "aten::minimum", "aten::fmax", "aten::fmin",
-    "aten::complex",
-)  # fmt: skip
+@rule(*aten("remainder fmod hypot maximum minimum fmax fmin complex"))
 def join_two(call: Call) -> Result:
     a, b = list(call.arguments)[:2]
     guarded = guards(call, call.value(a), call.value(b)) if call.name == "aten::maximum" else None
@@ -71,15 +68,7 @@ def copysign(call: Call) -> Result:
     return call.value("self")
 
 
-@rule(
-    "aten::neg",
-    "aten::negative",
-    "aten::abs",
-    "aten::absolute",
-    "aten::relu",
-    "aten::leaky_relu",
-    "aten::rrelu",
-)
+@rule(*aten("neg negative abs absolute relu leaky_relu rrelu"))
 def keep(call: Call) -> Result:
     return call.first()
 
@@ -128,14 +117,16 @@ def pow_(call: Call) -> Result:
     if p is not None:
         return raise_to(base, p)
     if not is_invariant(exponent):
-        reason = f"The exponent has degree {exponent.degree or 0:g}, so that the power grows exponentially with the input's scale."
+        reason = (
+            f"The exponent has degree {exponent.degree or 0:g}: the power grows exponentially with the scale."
+        )
     else:
         reason = f"A value of degree {base.degree or 0:g} is raised to a power that is not one number."
     call.report(reason, "Use one constant exponent.", kind="degrees")
     return base
 
 
-@rule("aten::sign", "aten::sgn", "aten::signbit", "aten::isnan", "aten::isinf", "aten::isfinite", "aten::angle")
+@rule(*aten("sign sgn signbit isnan isinf isfinite angle"))
 def scale_free(call: Call) -> Result:  # noqa: ARG001 - the sign of every degree is of degree 0
     return of_degree(0)
 
@@ -154,7 +145,9 @@ def heaviside(call: Call) -> Result:
 def clamp(call: Call) -> Result:
     value = call.value("self")
     low, high = (
-        None if call.get(a) is None and call.get(b) is None else call.value(a if call.get(a) is not None else b)
+        None
+        if call.get(a) is None and call.get(b) is None
+        else call.value(a if call.get(a) is not None else b)
         for a, b in (("min", "min_val"), ("max", "max_val"))
     )
     if low is not None and high is None:
@@ -201,7 +194,7 @@ def lerp(call: Call) -> Result:
     weight = call.value("weight")
     call.require_invariant(
         weight,
-        f"The weight of an interpolation has degree {weight.degree or 0:g}, so that its ends differ in degree.",
+        f"The weight of an interpolation has degree {weight.degree or 0:g}, so its ends differ in degree.",
         "Compute the weight from normalised values.",
         kind="degrees",
     )
@@ -223,7 +216,7 @@ def addcdiv(call: Call) -> Result:
 _ROUNDING = "round floor ceil trunc fix frac rint"
 
 
-@rule(*(f"aten::{name}" for name in _ROUNDING.split()))
+@rule(*aten(_ROUNDING))
 def rounding(call: Call) -> Result:
     value = call.first()
     return call.require_invariant(

@@ -1,30 +1,23 @@
 """Epsilons written by hand: h + eps and max(h, eps) as divisors, h ≥ 0 of degree k > 0.
 
-1/(h + eps) is 1/h up to eps. That is the same statement as for a normalisation layer, and holds only if h is never
-negative and the sum is used for nothing but dividing.
+1/(h + eps) is 1/h up to eps. That is the same statement as for a normalisation layer, and holds only if h is
+never negative and the sum is used for nothing but dividing.
 """
 
 from torch import fx
 
 from axiograd.homogeneity.domain import Value, of_degree
 from axiograd.homogeneity.rules.call import LARGEST_EPSILON, Call
+from axiograd.homogeneity.rules.registry import aten
 
-_NONNEGATIVE = {
-    "var",
-    "std",
-    "norm",
-    "linalg_vector_norm",
-    "linalg_norm",
-    "abs",
-    "square",
-    "relu",
-    "sqrt",
-    "cdist",
-}
-_PASS = {
-    "sum", "mean", "amax", "amin", "expand", "expand_as", "unsqueeze", "squeeze", "view", "reshape", "clone", "contiguous",
-    "_to_copy", "to", "select", "slice", "permute", "transpose", "broadcast_to", "avg_pool1d", "avg_pool2d",
-}  # fmt: skip
+_NONNEGATIVE = frozenset(aten("var std norm linalg_vector_norm linalg_norm abs square relu sqrt cdist"))
+_MOVES = frozenset(
+    aten(
+        "expand expand_as unsqueeze squeeze view reshape clone contiguous _to_copy to select slice permute "
+        "transpose broadcast_to"
+    )
+)
+_AVERAGES = frozenset(aten("sum mean amax amin avg_pool1d avg_pool2d"))
 _DEPTH = 8
 
 
@@ -39,7 +32,7 @@ def guards(call: Call, a: Value, b: Value) -> Value | None:
             or eps.constant is None
         ):
             continue
-        if node is None or _name(call.node) in {"sub", "rsub"} or not _divides(call.node):
+        if node is None or _name(call.node) in {"aten::sub", "aten::rsub"} or not _divides(call.node):
             continue
         if not _nonnegative(node):
             continue
@@ -59,7 +52,7 @@ def _argument(call: Call, index: int) -> fx.Node | None:
 
 def _name(node: fx.Node) -> str:
     schema = getattr(node.target, "_schema", None)
-    return schema.name.removeprefix("aten::").rstrip("_") if schema is not None else ""
+    return schema.name.rstrip("_") if schema is not None else ""
 
 
 def _divides(node: fx.Node, depth: int = 0) -> bool:
@@ -69,13 +62,13 @@ def _divides(node: fx.Node, depth: int = 0) -> bool:
 
 def _divides_in(user: fx.Node, node: fx.Node, depth: int) -> bool:
     name = _name(user)
-    if name in {"rsqrt", "reciprocal"}:
+    if name in {"aten::rsqrt", "aten::reciprocal"}:
         return True
-    if name == "div":
+    if name == "aten::div":
         return user.args[1] is node and user.args[0] is not node
-    if name == "pow":
+    if name == "aten::pow":
         return user.args[0] is node and isinstance(user.args[1], int | float) and user.args[1] < 0
-    if name in {"sqrt", *_PASS} - {"sum", "mean", "avg_pool1d", "avg_pool2d", "amax", "amin"}:
+    if name == "aten::sqrt" or name in _MOVES:
         return _divides(user, depth + 1)
     return False
 
@@ -86,18 +79,18 @@ def _nonnegative(node: fx.Node, depth: int = 0) -> bool:
         return True
     if depth >= _DEPTH or not node.args:
         return False
-    if name == "pow":
+    if name == "aten::pow":
         return isinstance(node.args[1], int | float) and node.args[1] % 2 == 0
-    if name == "mul":
+    if name == "aten::mul":
         a, b = node.args
         if a is b:
             return True
         return all(_nonnegative_or_number(x, depth) for x in (a, b))
-    if name in {"add", "div"}:
+    if name in {"aten::add", "aten::div"}:
         return not node.kwargs and all(_nonnegative_or_number(x, depth) for x in node.args[:2])
-    if name == "clamp_min":
+    if name == "aten::clamp_min":
         return isinstance(node.args[1], int | float) and node.args[1] >= 0
-    if name in _PASS:
+    if name in _MOVES | _AVERAGES:
         return _nonnegative_or_number(node.args[0], depth)
     return False
 

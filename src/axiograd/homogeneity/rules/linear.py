@@ -4,24 +4,26 @@ from typing import Any
 
 from axiograd.homogeneity.domain import Value, product
 from axiograd.homogeneity.rules.call import Call, as_value
-from axiograd.homogeneity.rules.registry import Result, rule
+from axiograd.homogeneity.rules.registry import Result, aten, rule
 from axiograd.homogeneity.wording import BIAS_FIX, describe_constants
 
 _PRODUCTS = """
-    mm bmm matmul mv dot vdot inner outer ger linalg_vecdot linalg_matmul kron cross linalg_cross tensordot chain_matmul
-    linalg_multi_dot einsum
+    mm bmm matmul mv dot vdot inner outer ger linalg_vecdot linalg_matmul kron cross linalg_cross tensordot
+    chain_matmul linalg_multi_dot einsum
 """
 
 
-@rule(*(f"aten::{name}" for name in _PRODUCTS.split()))
+@rule(*aten(_PRODUCTS))
 def multiply(call: Call) -> Result:
     return call.product(*call.values())
 
 
 @rule(
-    "aten::linear", "aten::conv1d", "aten::conv2d", "aten::conv3d", "aten::conv_transpose1d", "aten::conv_transpose2d",
-    "aten::conv_transpose3d", "aten::convolution", "aten::_convolution", "aten::conv_tbc",
-)  # fmt: skip
+    *aten(
+        "linear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d convolution "
+        "_convolution conv_tbc"
+    )
+)
 def layer(call: Call) -> Result:
     image = call.value("self" if call.name == "aten::conv_tbc" else "input")
     return with_bias(call, call.product(image, call.value("weight")), call.get("bias"))

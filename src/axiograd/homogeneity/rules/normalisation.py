@@ -1,4 +1,4 @@
-"""Normalisations: by statistics of the input they give degree 0 up to epsilon, by constants they keep the degree."""
+"""Normalisations: by the input's own statistics they give degree 0 up to epsilon, by constants keep it."""
 
 import torch
 from torch import Tensor
@@ -69,7 +69,9 @@ def frozen_batch_norm(call: Call) -> Result:
     return _by_constants(call), of_degree(0), of_degree(0)
 
 
-@rule("aten::native_batch_norm", "aten::_native_batch_norm_legit", "aten::_native_batch_norm_legit_functional")
+@rule(
+    "aten::native_batch_norm", "aten::_native_batch_norm_legit", "aten::_native_batch_norm_legit_functional"
+)
 def native_batch_norm(call: Call) -> Result:
     value = call.value("input")
     if not call["training"]:
@@ -88,7 +90,8 @@ def _by_batch(call: Call) -> Value:
 
 
 def _by_constants(call: Call) -> Value:
-    """y = (x − mean)·weight/√(var + eps) + bias with running statistics: keeps the degree if mean and bias are zero."""
+    """y = (x − mean)·weight/√(var + eps) + bias with running statistics: keeps the degree if mean and "
+    "bias are zero."""
     value = call.value("input")
     if is_invariant(value):
         return value if value.zero and _no_shift(call) else of_degree(0)
@@ -96,7 +99,8 @@ def _by_constants(call: Call) -> Value:
     others = [as_value(call[name]) for name in ("running_var", "weight") if call.get(name) is not None]
     if not all(v.is_constant for v in (*shifts, *others)):
         call.report(
-            "Normalises by values that depend on the input, through an operator that expects running statistics.",
+            "Normalises by values that depend on the input, through an operator that expects running "
+            "statistics.",
             "Pass running statistics that are buffers of the module.",
             kind="normalisation",
         )
@@ -105,7 +109,8 @@ def _by_constants(call: Call) -> Value:
     if nonzero:
         names, text = describe_constants(nonzero)
         call.report(
-            f"Batch normalisation with running statistics shifts a value of degree {value.degree or 0:g} by {text}.",
+            f"Batch normalisation with running statistics shifts a value of degree {value.degree or 0:g} "
+            f"by {text}.",
             "Set mean and shift to zero, or let axiograd.to_xdnn strip them.",
             kind="normalisation",
             parameters=names,

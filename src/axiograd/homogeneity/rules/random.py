@@ -2,13 +2,16 @@
 
 from axiograd.homogeneity.domain import of_degree
 from axiograd.homogeneity.rules.call import Call
-from axiograd.homogeneity.rules.registry import Result, rule
+from axiograd.homogeneity.rules.registry import Result, aten, rule
 
 FIXED = "random draws (dropout masks and the like) are held fixed"
-_DRAWS = "rand_like randn_like randint_like randperm rand randn randint uniform normal_functional random exponential geometric cauchy log_normal"
+_DRAWS = """
+    rand_like randn_like randint_like randperm rand randn randint uniform normal_functional random
+    exponential geometric cauchy log_normal
+"""
 
 
-@rule(*(f"aten::{name}" for name in _DRAWS.split()))
+@rule(*aten(_DRAWS))
 def draw(call: Call) -> Result:
     call.assume(FIXED)
     return of_degree(0)

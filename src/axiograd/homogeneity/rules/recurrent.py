@@ -1,6 +1,5 @@
 """Recurrent layers: homogeneous with ReLU and without biases, not with sigmoid or tanh."""
 
-from axiograd.homogeneity.domain import Value
 from axiograd.homogeneity.rules.call import Call, flatten
 from axiograd.homogeneity.rules.linear import with_bias
 from axiograd.homogeneity.rules.registry import Result, rule
@@ -21,7 +20,7 @@ def gated(call: Call) -> Result:
 def rnn_relu(call: Call) -> Result:
     data = call.value("input" if "input" in call.arguments else "data")
     state = call.join(data, call.value("hx"), role="a state with its first value")
-    params: list[Value] = list(flatten([call["params"]]))
+    params = list(flatten([call["params"]]))
     for weight in params:
         call.require_invariant(
             weight,

@@ -1,13 +1,17 @@
 """Reductions: sums, extremes, norms, products and moments."""
 
+import math
+
 from axiograd.homogeneity.domain import of_degree, power
 from axiograd.homogeneity.rules.call import Call
-from axiograd.homogeneity.rules.registry import Result, rule
+from axiograd.homogeneity.rules.registry import Result, aten, rule
 
-_KEEP = "sum mean nansum nanmean amax amin cumsum std nuclear_norm frobenius_norm"
+_KEEP = """
+    sum mean nansum nanmean amax amin cumsum std nuclear_norm frobenius_norm
+"""
 
 
-@rule(*(f"aten::{name}" for name in _KEEP.split()))
+@rule(*aten(_KEEP))
 def keep(call: Call) -> Result:
     return call.first()
 
@@ -19,10 +23,7 @@ def extreme(call: Call) -> Result:
     return (call.value("self"), of_degree(0)) if "dim" in call.arguments else call.value("self")
 
 
-@rule(
-    "aten::sort", "aten::topk", "aten::kthvalue", "aten::mode", "aten::cummax", "aten::cummin", "aten::msort",
-    "aten::median", "aten::nanmedian", "aten::aminmax",
-)  # fmt: skip
+@rule(*aten("sort topk kthvalue mode cummax cummin msort median nanmedian aminmax"))
 def pick(call: Call) -> Result:
     value = call.value("self")
     if call.name == "aten::aminmax":
@@ -32,10 +33,7 @@ def pick(call: Call) -> Result:
     return value, of_degree(0)
 
 
-@rule(
-    "aten::argmax", "aten::argmin", "aten::argsort", "aten::any", "aten::all", "aten::count_nonzero", "aten::nonzero",
-    "aten::argwhere", "aten::nonzero_numpy",
-)  # fmt: skip
+@rule(*aten("argmax argmin argsort any all count_nonzero nonzero argwhere nonzero_numpy"))
 def place(call: Call) -> Result:  # noqa: ARG001 - order and sign of every degree are of degree 0
     return of_degree(0)
 
@@ -80,17 +78,12 @@ def pdist(call: Call) -> Result:
 def prod(call: Call) -> Result:
     value = call.value("self")
     shape = call.shape()
-    if "dim" in call.arguments:
-        counts = [shape[call["dim"]]] if shape else [1]
-    else:
-        counts = list(shape)
+    counts = ([shape[call["dim"]]] if shape else [1]) if "dim" in call.arguments else list(shape)
     if all(isinstance(c, int) for c in counts):
-        total = 1
-        for c in counts:
-            total *= c
-        return power(value, total)
+        return power(value, math.prod(counts))
     call.report(
-        f"A product of factors of degree {value.degree or 0:g}, as many as a dimension that varies, has no fixed degree.",
+        f"A product of factors of degree {value.degree or 0:g}, as many as a dimension that varies, has "
+        "no fixed degree.",
         "Take the product over a dimension of fixed size.",
         kind="degrees",
     )

@@ -3,9 +3,8 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from axiograd.homogeneity.domain import Value
-
 if TYPE_CHECKING:
+    from axiograd.homogeneity.domain import Value
     from axiograd.homogeneity.rules.call import Call
 
 Result: TypeAlias = "Value | float | tuple[Value | float, ...]"
@@ -19,8 +18,8 @@ def rule(*operators: str) -> Callable[[R], R]:
     """Teach the certificate an operator: a function from the call to the degree of its result.
 
     `call["name"]` is an argument by its name in the operator's schema, `call.degree("name")` its degree,
-    `call.join(a, b)` the one degree of values that are added, `call.product(a, b)` that of values that are multiplied,
-    `call.report(reason, fix)` a violation.
+    `call.join(a, b)` the one degree of values that are added, `call.product(a, b)` that of values that are
+    multiplied, `call.report(reason, fix)` a violation.
 
     >>> import torch, axiograd.homogeneity as h
     >>> @torch.library.custom_op("doctest::cube", mutates_args=())
@@ -42,6 +41,15 @@ def rule(*operators: str) -> Callable[[R], R]:
         return function
 
     return register
+
+
+def aten(names: str) -> tuple[str, ...]:
+    """Full names of several of PyTorch's own operators.
+
+    >>> aten("add mul")
+    ('aten::add', 'aten::mul')
+    """
+    return tuple(f"aten::{name}" for name in names.split())
 
 
 def lookup(name: str) -> "Rule | None":

@@ -2,39 +2,42 @@
 
 from axiograd.homogeneity.domain import FREE, ZERO, Value, number, of_degree
 from axiograd.homogeneity.rules.call import Call, flatten
-from axiograd.homogeneity.rules.registry import Result, rule
+from axiograd.homogeneity.rules.registry import Result, aten, rule
 
 _ONE = """
-    view reshape _unsafe_view view_as reshape_as flatten unflatten squeeze unsqueeze expand expand_as broadcast_to permute
-    transpose t numpy_T mT movedim moveaxis swapaxes swapdims select slice narrow narrow_copy diagonal diag diag_embed
-    linalg_diagonal triu tril flip fliplr flipud rot90 roll repeat tile repeat_interleave unfold unfold_copy clone
-    contiguous alias alias_copy view_copy slice_copy select_copy expand_copy permute_copy transpose_copy squeeze_copy
-    unsqueeze_copy t_copy as_strided as_strided_copy lift_fresh lift_fresh_copy lift real imag conj _conj _conj_physical
-    conj_physical resolve_conj resolve_neg view_as_real view_as_complex view_as_real_copy view_as_complex_copy positive
-    to _to_copy type_as float double half pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle im2col
-    col2im index index_select gather take take_along_dim masked_select _unsafe_index embedding trace quantile nanquantile
-    upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d
-    _upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d _upsample_bilinear2d_aa upsample_trilinear3d
-    upsample_bicubic2d _upsample_bicubic2d_aa reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d
-    replication_pad2d replication_pad3d atleast_1d atleast_2d atleast_3d ravel sym_constrain_range item
-    _local_scalar_dense affine_grid_generator max_unpool2d max_unpool3d detach detach_copy
-    fft_fft fft_ifft fft_rfft fft_irfft fft_fft2 fft_ifft2 fft_rfft2 fft_irfft2 fft_fftn fft_ifftn fft_rfftn fft_irfftn
-    fft_fftshift fft_ifftshift _fft_r2c _fft_c2r _fft_c2c stft istft
+    view reshape _unsafe_view view_as reshape_as flatten unflatten squeeze unsqueeze expand expand_as
+    broadcast_to permute transpose t numpy_T mT movedim moveaxis swapaxes swapdims select slice narrow
+    narrow_copy diagonal diag diag_embed linalg_diagonal triu tril flip fliplr flipud rot90 roll repeat tile
+    repeat_interleave unfold unfold_copy clone contiguous alias alias_copy view_copy slice_copy select_copy
+    expand_copy permute_copy transpose_copy squeeze_copy unsqueeze_copy t_copy as_strided as_strided_copy
+    lift_fresh lift_fresh_copy lift real imag conj _conj _conj_physical conj_physical resolve_conj
+    resolve_neg view_as_real view_as_complex view_as_real_copy view_as_complex_copy positive to _to_copy
+    type_as float double half pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle im2col
+    col2im index index_select gather take take_along_dim masked_select _unsafe_index embedding trace
+    quantile nanquantile upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d
+    _upsample_nearest_exact2d _upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d
+    _upsample_bilinear2d_aa upsample_trilinear3d upsample_bicubic2d _upsample_bicubic2d_aa reflection_pad1d
+    reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d atleast_1d
+    atleast_2d atleast_3d ravel sym_constrain_range item _local_scalar_dense affine_grid_generator
+    max_unpool2d max_unpool3d detach detach_copy fft_fft fft_ifft fft_rfft fft_irfft fft_fft2 fft_ifft2
+    fft_rfft2 fft_irfft2 fft_fftn fft_ifftn fft_rfftn fft_irfftn fft_fftshift fft_ifftshift _fft_r2c
+    _fft_c2r _fft_c2c stft istft
 """
-_MANY = "split split_with_sizes split_copy split_with_sizes_copy chunk tensor_split unbind unbind_copy unsafe_split unsafe_chunk unsafe_split_with_sizes"
-_TOGETHER = "diff cat stack hstack vstack dstack column_stack block_diag concat concatenate"
+_MANY = """
+    split split_with_sizes split_copy split_with_sizes_copy chunk tensor_split unbind unbind_copy
+    unsafe_split unsafe_chunk unsafe_split_with_sizes
+"""
+_TOGETHER = """
+    diff cat stack hstack vstack dstack column_stack block_diag concat concatenate
+"""
 _INTO = "select_scatter slice_scatter diagonal_scatter as_strided_scatter masked_scatter index_copy put"
-
-
-def _names(text: str) -> list[str]:
-    return [f"aten::{name}" for name in text.split()]
 
 
 #: The second tensor lends only its shape or dtype.
 _LENDS = {"aten::view_as", "aten::reshape_as", "aten::expand_as", "aten::type_as", "aten::to"}
 
 
-@rule(*_names(_ONE), *_names(_MANY))
+@rule(*aten(_ONE), *aten(_MANY))
 def keep(call: Call) -> Result:
     """One tensor in, its numbers out in another place (or mixed linearly): the degree stays."""
     value, *others = call.values()
@@ -48,7 +51,7 @@ def keep(call: Call) -> Result:
     return value
 
 
-@rule(*_names(_TOGETHER))
+@rule(*aten(_TOGETHER))
 def together(call: Call) -> Result:
     return call.join(*call.values(), role="a concatenation")
 
@@ -58,7 +61,7 @@ def several(call: Call) -> Result:
     return call.join(*call.values(), role="a group of tensors")
 
 
-@rule(*_names(_INTO))
+@rule(*aten(_INTO))
 def into(call: Call) -> Result:
     source = next(call.value(name) for name in ("src", "source") if name in call.arguments)
     return call.join(call.value("self"), source, role="an assignment to part of a tensor")
@@ -128,7 +131,8 @@ def pad(call: Call) -> Result:
 def grid_sampler(call: Call) -> Result:
     call.require_invariant(
         call.value("grid"),
-        f"The sampling grid has degree {call.degree('grid'):g}, so that scaling the input moves the places it reads.",
+        f"The sampling grid has degree {call.degree('grid'):g}, so that scaling the input moves the "
+        "places it reads.",
         "Compute the grid from normalised values.",
     )
     return call.value("input")
@@ -156,14 +160,7 @@ def only_shape(call: Call) -> Result:  # noqa: ARG001 - only the shape of the ar
     return of_degree(0)
 
 
-@rule(
-    "aten::size",
-    "aten::sym_size",
-    "aten::sym_numel",
-    "aten::numel",
-    "aten::sym_stride",
-    "aten::sym_storage_offset",
-)
+@rule(*aten("size sym_size sym_numel numel sym_stride sym_storage_offset"))
 def size(call: Call) -> Result:  # noqa: ARG001 - sizes do not scale
     return of_degree(0)
 

@@ -1,0 +1,183 @@
+"""Convert every classification architecture of torchvision, and write what came of it as a table.
+
+    python benchmarks/reach.py            # all that are not in results/conversion/reach.json yet
+    python benchmarks/reach.py resnet18 vit_b_16 --again
+    python benchmarks/reach.py --render   # the table alone
+
+Random weights, two images of noise, at a size that the architecture takes. Each architecture runs in a process of its own, and
+its line is saved as soon as it is there, so that the run can be stopped and taken up again.
+"""
+
+import argparse
+import copy
+import gc
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "tests"))
+RESULTS = ROOT / "results" / "conversion" / "reach.json"
+TABLE = ROOT / "docs" / "reach.md"
+
+#: Image size by beginning of the name; the first that fits counts.
+SIZES = {
+    "alexnet": 64,
+    "inception": 75,
+    "maxvit": 224,
+    "vit_h_14": 28,
+    "vit": 64,
+    "swin": 64,
+    "squeezenet": 64,
+    "googlenet": 64,
+    "convnext": 64,
+    "": 32,
+}
+
+
+def build(name: str) -> tuple[torch.nn.Module, torch.Tensor]:
+    """The architecture with random weights in eval mode, and two images for it."""
+    from support.torchvision import torchvision_models  # noqa: PLC0415
+
+    torch.manual_seed(0)
+    size = next(s for start, s in SIZES.items() if name.startswith(start))
+    options: dict[str, Any] = {}
+    if name.startswith("vit"):
+        options["image_size"] = size
+    if name in {"googlenet", "inception_v3"}:
+        options["init_weights"] = False
+    model = torchvision_models().get_model(name, **options)
+    if name.startswith("vit"):  # its head is all zeros, and so would be every output
+        torch.nn.init.normal_(model.heads.head.weight, std=0.02)
+    return model.eval(), torch.randn(2, 3, size, size)
+
+
+def lives(model: torch.nn.Module, x: torch.Tensor) -> bool:
+    """A deep copy with the same state computes the same; train mode runs, and eval mode afterwards too."""
+    with torch.no_grad():
+        expected = model(x)
+        twin = copy.deepcopy(model)
+        twin.load_state_dict(model.state_dict())
+        same = torch.equal(twin(x), expected)
+        twin.train()(x)
+        return same and bool(torch.isfinite(twin.eval()(x)).all())
+
+
+def examine(name: str) -> dict[str, Any]:
+    """One line of the table."""
+    from axiograd.homogeneity import certify, verify  # noqa: PLC0415
+    from axiograd.homogeneity.conversion import to_xdnn  # noqa: PLC0415
+
+    model, x = build(name)
+    start = time.perf_counter()
+    certificate = certify(model, x)
+    line: dict[str, Any] = {
+        "name": name,
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "size": x.shape[-1],
+        "violations": len(certificate.violations),
+        "seconds": time.perf_counter() - start,
+    }
+    for how in ("lift", "strip"):
+        try:
+            start = time.perf_counter()
+            conversion = to_xdnn(model, x, how=how)
+            entry = {
+                "seconds": time.perf_counter() - start,
+                "degree": conversion.certificate.degree,
+                "exact": conversion.certificate.exact,
+                "edits": len(conversion.edits),
+            }
+            entry["lives"] = lives(conversion.model, x)
+            check = verify(conversion.model, x)
+            entry["verified"] = bool(check.ok)
+            entry["euler_error"] = float(check.euler_error)
+            entry["scaling_error"] = float(check.scaling_error)
+            del conversion, check
+        except Exception as error:  # noqa: BLE001  # a failure is a line of the table
+            entry = {"error": f"{type(error).__name__}: {error}"}
+        line[how] = entry
+        gc.collect()
+    return line
+
+
+def render(lines: list[dict[str, Any]]) -> str:
+    """The table as Markdown."""
+
+    def cell(entry: dict[str, Any]) -> str:
+        if "error" in entry:
+            return "not converted | – | –"
+        degree = f"degree {entry['degree']:g}{', exact' if entry['exact'] else ''}"
+        verified = f"{'yes' if entry['verified'] else 'no'} ({entry['euler_error']:.0e})"
+        return f"{degree}, {entry['edits']} edits, {entry['seconds']:.1f} s | {verified} | {'yes' if entry['lives'] else 'no'}"
+
+    def good(how: str) -> int:
+        return sum(1 for n in lines if n[how].get("degree") == 1 and n[how]["verified"] and n[how]["lives"])
+
+    head = [
+        "# Reach: every classification architecture of torchvision",
+        "",
+        "Made by `python benchmarks/reach.py`: random weights, two images of noise, eval mode, one CPU thread, torch "
+        f"{torch.__version__.split('+')[0]}. *verified* is the float64 oracle `verify`, with its Euler error; *lives* means "
+        "that a deep copy with the same state dict computes the same and that train and eval mode run.",
+        "",
+        f"{len(lines)} architectures; certified of degree 1, verified and alive: lift {good('lift')}, strip {good('strip')}. "
+        f"Slowest verdict on an original: {max((n['seconds'] for n in lines), default=0):.1f} s.",
+        "",
+        "| architecture | parameters | image | original: violations | verdict | lift | verified | lives "
+        "| strip | verified | lives |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    rows = [
+        f"| {n['name']} | {n['parameters'] / 1e6:.1f} M | {n['size']} | {n['violations']} | {n['seconds']:.1f} s "
+        f"| {cell(n['lift'])} | {cell(n['strip'])} |"
+        for n in sorted(lines, key=lambda n: n["name"])
+    ]
+    return "\n".join(head + rows) + "\n"
+
+
+def main() -> None:
+    """Run the sweep, or one architecture of it."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("names", nargs="*", help="architectures; all if none is given")
+    parser.add_argument("--again", action="store_true", help="also those that have a line already")
+    parser.add_argument("--render", action="store_true", help="write the table from the saved lines")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(examine(options.one)))
+        return
+    done = {n["name"]: n for n in json.loads(RESULTS.read_text())} if RESULTS.exists() else {}
+    if not options.render:
+        from support.torchvision import torchvision_models  # noqa: PLC0415
+
+        models = torchvision_models()
+        names = options.names or models.list_models(module=models)
+        todo = [n for n in names if options.again or n not in done]
+        RESULTS.parent.mkdir(parents=True, exist_ok=True)
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        with Progress(*columns, TimeRemainingColumn()) as progress:
+            task = progress.add_task("reach", total=len(todo))
+            for name in todo:
+                progress.update(task, description=name)
+                command = [sys.executable, __file__, "--one", name]
+                run = subprocess.run(command, capture_output=True, text=True, check=False)
+                if run.returncode:
+                    progress.console.print(f"{name} crashed: {run.stderr[-500:]}")
+                else:
+                    done[name] = json.loads(run.stdout.splitlines()[-1])
+                    RESULTS.write_text(json.dumps(list(done.values()), indent=1) + "\n")
+                progress.advance(task)
+    TABLE.parent.mkdir(parents=True, exist_ok=True)
+    TABLE.write_text(render(list(done.values())))
+    print(f"{len(done)} architectures in {TABLE.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()

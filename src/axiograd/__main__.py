@@ -1,0 +1,5 @@
+"""`python -m axiograd` is the `axiograd` command."""
+
+from axiograd.cli import main
+
+main()

@@ -1,0 +1,154 @@
+"""Image files on disk as a data set: damaged files are reported, or left out on request and recorded."""
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from axiograd.datasets._tensors import TensorData, check_choice
+from axiograd.datasets._transforms import PIXELS, pillow
+from axiograd.errors import ConfigurationError, DataMissingError, StorageError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+SUFFIXES = {".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".webp", ".tif", ".tiff"}
+
+Transform = Callable[["Image", Sequence[int]], Tensor]
+
+
+class DamagedImageError(StorageError):
+    """An image file that cannot be decoded."""
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A file that was left out, and why."""
+
+    path: Path
+    reason: str
+
+
+class ImageFiles(Dataset[tuple[Tensor, int]]):
+    """Image files with a class each; an item is (transform(image), class).
+
+    What is random in a transform depends on `seed`, the epoch and the index alone, so any number of worker
+    processes gives the same images; `set_epoch` brings new ones. `on_damaged="skip"` decodes every file once
+    to find those to leave out, and lists them in `skipped`; otherwise reading one raises DamagedImageError.
+    """
+
+    def __init__(
+        self,
+        files: Sequence[tuple[Path, int]],
+        classes: Sequence[str],
+        *,
+        name: str,
+        transform: Transform = PIXELS,
+        seed: int = 0,
+        on_damaged: str = "error",
+        boxes: Tensor | None = None,
+    ) -> None:
+        check_choice("on_damaged", on_damaged, ("error", "skip"))
+        self.name, self.classes, self.transform, self.seed = name, tuple(classes), transform, seed
+        self.skipped: tuple[Skipped, ...] = ()
+        kept = torch.ones(len(files), dtype=torch.bool)
+        if on_damaged == "skip":
+            with ThreadPoolExecutor() as pool:
+                verdicts = list(pool.map(examine, (path for path, _ in files)))
+            self.skipped = tuple(verdict for verdict in verdicts if verdict is not None)
+            kept = torch.tensor([verdict is None for verdict in verdicts], dtype=torch.bool)
+        self.files = [file for file, keep in zip(files, kept.tolist(), strict=True) if keep]
+        self.targets = torch.tensor([target for _, target in self.files], dtype=torch.long)
+        self.boxes = None if boxes is None else boxes[kept]
+        # In shared memory, so that workers that live on from epoch to epoch see a change.
+        self._epoch = torch.zeros(1, dtype=torch.long)
+        self._epoch.share_memory_()  # type: ignore[no-untyped-call]  # torch has no types here
+
+    def set_epoch(self, epoch: int) -> None:
+        """Draw the augmentation of this epoch, as with a DistributedSampler."""
+        self._epoch.fill_(epoch)
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        path, target = self.files[index]
+        seed = (self.seed, int(self._epoch), index % len(self))
+        return self.transform(decode(path), seed), target
+
+    def load(self, indices: Iterable[int] | None = None) -> TensorData:
+        """The images, or some of them, in memory; all must have the same size."""
+        chosen = list(range(len(self)) if indices is None else indices)
+        inputs = [self[i][0] for i in chosen]
+        if len(shapes := {tuple(image.shape) for image in inputs}) > 1:
+            raise ConfigurationError(f"{self.name}: images of different shapes {sorted(shapes)}; give a transform")
+        rows = torch.tensor(chosen, dtype=torch.long)
+        boxes = None if self.boxes is None else self.boxes[rows]
+        return TensorData(torch.stack(inputs), self.targets[rows], self.name, self.classes, boxes=boxes)
+
+    def __repr__(self) -> str:
+        left_out = f", {len(self.skipped)} skipped" if self.skipped else ""
+        return f"ImageFiles({self.name!r}: {len(self)} images of {len(self.classes)} classes{left_out})"
+
+
+def image_folder(
+    root: str | Path,
+    *,
+    transform: Transform = PIXELS,
+    classes: Sequence[str] | None = None,
+    name: str | None = None,
+    seed: int = 0,
+    on_damaged: str = "error",
+) -> ImageFiles:
+    """Images in one folder per class; the classes are the sorted folder names, or those given."""
+    root = Path(root)
+    if not root.is_dir():
+        raise DataMissingError(f"no folder {root}")
+    found = sorted(path.name for path in root.iterdir() if path.is_dir())
+    if classes is not None and (unknown := [each for each in found if each not in classes]):
+        raise ConfigurationError(f"{root} has folders that are not among the classes given: {unknown[:5]}")
+    order = list(classes) if classes is not None else found
+    files = [(path, order.index(each)) for each in found for path in image_files(root / each)]
+    if not files:
+        raise DataMissingError(f"{root} holds no images in folders by class")
+    return ImageFiles(files, order, name=name or root.name, transform=transform, seed=seed, on_damaged=on_damaged)
+
+
+def image_files(folder: Path) -> list[Path]:
+    """All images below a folder, sorted."""
+    return sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
+
+
+def decode(path: Path) -> "Image":
+    """The image as RGB, or DamagedImageError with its path."""
+    try:
+        with pillow().open(path) as image:
+            decoded: Image = image.convert("RGB")
+            return decoded
+    except FileNotFoundError as error:
+        raise DataMissingError(f"no image at {path}") from error
+    except damage() as error:
+        raise DamagedImageError(f"{path} cannot be decoded: {error}; on_damaged='skip' leaves it out") from error
+
+
+def examine(path: Path) -> Skipped | None:
+    """Why an image cannot be decoded, or None."""
+    try:
+        with pillow().open(path) as image:
+            # For JPEG: the whole stream is read, but only an eighth of the pixels are made.
+            image.draft("RGB", (1, 1))
+            image.load()
+    except damage() as error:
+        return Skipped(path, str(error))
+    return None
+
+
+def damage() -> tuple[type[Exception], ...]:
+    """What Pillow raises for files that are no images, cut off, or broken inside."""
+    bomb: Any = pillow().DecompressionBombError
+    return (OSError, SyntaxError, ValueError, EOFError, IndexError, bomb)

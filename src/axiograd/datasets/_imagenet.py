@@ -1,0 +1,62 @@
+"""ImageNet: the folders of the full set, and five hundred photos with their classes."""
+
+import csv
+from collections.abc import Sequence
+
+from axiograd.datasets._image_folder import ImageFiles, Transform, image_folder
+from axiograd.datasets._source import Source
+from axiograd.datasets._tensors import Root, check_choice
+from axiograd.datasets._transforms import IMAGENET, Augment
+from axiograd.errors import StorageError
+
+IMAGENET_FOLDERS = Source(
+    "ImageNet (ILSVRC 2012)",
+    "imagenet",
+    ("val",),
+    "https://image-net.org/challenges/LSVRC/2012/",
+    "research use, after registration",
+    "train/<wnid>/*.JPEG and val/<wnid>/*.JPEG",
+)
+SAMPLE = Source(
+    "ImageNet photos",
+    "imagenet-sample",
+    ("labels.csv",),
+    "https://github.com/EliSchwartz/imagenet-sample-images",
+    "research use",
+    "500 photos, every second class, short side 256; probably training images: no validation accuracy",
+)
+
+
+def imagenet(
+    split: str = "val",
+    root: Root = None,
+    *,
+    augment: bool = False,
+    transform: Transform | None = None,
+    classes: Sequence[str] | None = None,
+    seed: int = 0,
+    on_damaged: str = "error",
+) -> ImageFiles:
+    """ImageNet by wnid: short side 256, crop 224, normalised; or, with `augment=True`, random crop and flip.
+
+    The index of a class is its place among the sorted wnids that are there, or in `classes`.
+    """
+    check_choice("split", split, ("train", "val"))
+    folder = IMAGENET_FOLDERS.require(root)
+    chosen = transform or (Augment() if augment else IMAGENET)
+    name = f"ImageNet {split}"
+    return image_folder(folder / split, transform=chosen, classes=classes, name=name, seed=seed, on_damaged=on_damaged)
+
+
+def imagenet_sample(root: Root = None, *, transform: Transform = IMAGENET) -> ImageFiles:
+    """Five hundred ImageNet photos with their index among the thousand classes; `classes[i]` is a name."""
+    folder = SAMPLE.require(root)
+    try:
+        with (folder / "labels.csv").open(newline="") as file:
+            rows = [(row["file"], int(row["class_index"]), row["name"]) for row in csv.DictReader(file)]
+    except (KeyError, ValueError) as error:
+        raise StorageError(f"{folder / 'labels.csv'} lacks file, class_index or name: {error}") from error
+    names = {index: name for _, index, name in rows}
+    classes = [names.get(index, "") for index in range(1000)]
+    files = [(folder / file, index) for file, index, _ in rows]
+    return ImageFiles(files, classes, name=SAMPLE.name, transform=transform)

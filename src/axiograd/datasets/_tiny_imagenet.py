@@ -1,0 +1,89 @@
+"""Tiny ImageNet with its bounding boxes: 64 × 64 pixels, 500 training and 50 validation images per class."""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from axiograd.datasets._image_folder import ImageFiles, Transform, image_files
+from axiograd.datasets._source import Source
+from axiograd.datasets._tensors import Root, check_choice
+from axiograd.datasets._transforms import PIXELS
+from axiograd.errors import StorageError
+
+TINY_20 = Source(
+    "Tiny ImageNet, 20 classes",
+    "tiny-imagenet-20",
+    ("classes.txt", "train", "val"),
+    "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
+    "research use",
+    "every tenth of the 200 classes; val/<wnid>/images like train",
+)
+TINY_200 = Source(
+    "Tiny ImageNet",
+    "tiny-imagenet-200",
+    ("wnids.txt", "train", "val"),
+    "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
+    "research use",
+)
+#: Class i of the small set is class 10·i of the 200 sorted wnids, which a network for all 200 predicts.
+TINY_20_STEP = 10
+
+
+def tiny_imagenet(
+    split: str = "train",
+    root: Root = None,
+    *,
+    classes: int = 20,
+    transform: Transform = PIXELS,
+    seed: int = 0,
+    on_damaged: str = "error",
+) -> ImageFiles:
+    """Tiny ImageNet, 20 or 200 classes by sorted wnid, with `boxes` [n, 4]: x0, y0, x1, y1, inclusive."""
+    check_choice("split", split, ("train", "val"))
+    check_choice("classes", str(classes), ("20", "200"))
+    source = TINY_20 if classes == 20 else TINY_200  # noqa: PLR2004  (checked in the line above)
+    folder = source.require(root)
+    wnids = sorted(line.split()[0] for line in (folder / source.files[0]).read_text().splitlines() if line.strip())
+    if (annotations := folder / split / "val_annotations.txt").is_file():
+        rows = [line.split("\t") for line in annotations.read_text().splitlines()]
+        files = [(folder / split / "images" / row[0], wnids.index(row[1])) for row in rows]
+        known = {row[0]: row[2:6] for row in rows}
+    else:
+        files, known = [], {}
+        for target, wnid in enumerate(wnids):
+            files += [(path, target) for path in image_files(folder / split / wnid)]
+            lines = (folder / split / wnid / f"{wnid}_boxes.txt").read_text().splitlines()
+            known |= {row[0]: row[1:5] for row in (line.split("\t") for line in lines)}
+    return ImageFiles(
+        files,
+        wnids,
+        name=f"{source.name} {split}",
+        transform=transform,
+        seed=seed,
+        on_damaged=on_damaged,
+        boxes=box_tensor(files, known),
+    )
+
+
+def box_tensor(files: list[tuple[Path, int]], known: dict[str, list[str]]) -> Tensor:
+    """The boxes in the order of the files."""
+    try:
+        return torch.tensor([[int(value) for value in known[path.name]] for path, _ in files])
+    except KeyError as error:
+        raise StorageError(f"no bounding box for {error.args[0]}") from error
+
+
+def box_masks(boxes: Tensor, height: int, width: int) -> Tensor:
+    """Masks [n, 1, height, width], true inside each box.
+
+    >>> box_masks(torch.tensor([[1, 0, 2, 1]]), 3, 4)[0, 0].int()
+    tensor([[0, 1, 1, 0],
+            [0, 1, 1, 0],
+            [0, 0, 0, 0]], dtype=torch.int32)
+    """
+    x0, y0, x1, y1 = boxes.T[..., None]
+    columns, rows = torch.arange(width), torch.arange(height)
+    across, down = (columns >= x0) & (columns <= x1), (rows >= y0) & (rows <= y1)
+    inside: Tensor = down[:, None, :, None] & across[:, None, None, :]
+    return inside

@@ -1,0 +1,95 @@
+"""Degrees of the tensors of a running forward pass: a guide for rewriting functional code; the certificate is the judge."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+from torch.utils.weak import WeakTensorKeyDictionary
+
+
+class _State(threading.local):
+    table: WeakTensorKeyDictionary | None = None
+    rewriter: object | None = None
+
+
+_state = _State()
+
+#: Results that do not scale, whatever goes in.
+CONSTANT = {"bernoulli", "empty_like", "full_like", "new_empty", "new_full", "new_ones", "new_tensor", "new_zeros"}
+CONSTANT |= {"normalize", "ones_like", "rand_like", "randn_like", "sign", "sgn", "zeros_like"}
+#: Results that scale as their first argument does.
+FIRST = {"as", "expand_as", "fill", "reshape_as", "to", "type_as", "view_as", "zero"}
+#: Results that scale as the product of their arguments.
+PRODUCT = {"bilinear", "bmm", "dot", "einsum", "inner", "linear", "matmul", "mm", "mul", "multiply", "mv", "outer"}
+PRODUCT |= {f"conv{kind}{n}d" for kind in ("", "_transpose") for n in (1, 2, 3)}
+POWER = {"square": 2.0, "sqrt": 0.5, "rsqrt": -0.5, "reciprocal": -1.0, "var": 2.0}
+
+
+@contextmanager
+def rewriting(rewriter: object) -> Iterator[None]:
+    """Make `rewriter` the one that acts; the outermost one brings the table of degrees."""
+    before, table = _state.rewriter, _state.table
+    _state.rewriter = rewriter
+    _state.table = WeakTensorKeyDictionary() if table is None else table
+    try:
+        yield
+    finally:
+        _state.rewriter, _state.table = before, table
+
+
+@contextmanager
+def suspended() -> Iterator[None]:
+    """Nothing is rewritten inside."""
+    before = _state.rewriter
+    _state.rewriter = None
+    try:
+        yield
+    finally:
+        _state.rewriter = before
+
+
+def acts(rewriter: object) -> bool:
+    return _state.rewriter is rewriter
+
+
+def track(tree: Any, degree: float) -> None:
+    """Note the degree of every floating-point tensor in a structure, if a rewritten forward pass is under way."""
+    if _state.table is None:
+        return
+    for leaf in tree_leaves(tree):
+        if isinstance(leaf, Tensor) and leaf.is_floating_point():
+            _state.table[leaf] = degree
+
+
+def degree_of(value: Any, default: float = 0.0) -> float:
+    """The degree that was noted for a tensor; numbers and tensors never seen are constants."""
+    if _state.table is None or not isinstance(value, Tensor):
+        return 0.0 if not isinstance(value, Tensor) else default
+    noted: float = _state.table.get(value, default)
+    return noted
+
+
+def follow(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
+    """The degree of a function's result from those of its arguments; by name, and generous: it need not be sound."""
+    if name in CONSTANT:
+        return 0.0
+    degrees = [degree_of(leaf) for leaf in tree_leaves((args, kwargs))]
+    first = degree_of(args[0]) if args else 0.0
+    special: dict[str, Callable[[], float]] = {
+        "div": lambda: first - degree_of(args[1]),
+        "copy": lambda: degree_of(args[1]),
+        "pow": lambda: first * float(args[1]) if isinstance(args[1], int | float) else first,
+        "scaled_dot_product_attention": lambda: degree_of(kwargs.get("value", args[2] if len(args) > 2 else None)),  # noqa: PLR2004
+    }
+    if name in special:
+        return special[name]()
+    if name in FIRST:
+        return first
+    if name in PRODUCT:
+        return sum(degrees)
+    if name in POWER:
+        return first * POWER[name]
+    return max(degrees, key=abs, default=0.0)

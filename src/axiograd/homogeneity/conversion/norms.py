@@ -1,0 +1,130 @@
+"""Normalisation without mean, shift or loss of scale: what is left of BatchNorm, LayerNorm and friends in an X-DNN."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from axiograd.homogeneity.conversion.counterpart import Counterpart, Scaled, fenced
+from axiograd.homogeneity.conversion.scale import whole_rms
+
+
+class UncentredBatchNorm(Counterpart):
+    """BatchNorm without mean and shift: y = γ·x/√(v + ε), v the running mean of x², updated after it was used.
+
+    It divides by a constant in train mode too, so that it is linear there as well; `weight` and `running_var` keep
+    their names, and `running_var` becomes the second raw moment.
+
+    >>> norm = UncentredBatchNorm(2)
+    >>> norm(torch.tensor([[2.0, 4.0]])), norm.running_var
+    (tensor([[2.0000, 4.0000]]), tensor([1.3000, 2.5000]))
+    """
+
+    weight: Tensor | None
+    running_var: Tensor
+    num_batches_tracked: Tensor
+
+    def __init__(
+        self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1, *, affine: bool = True
+    ) -> None:
+        super().__init__()
+        self.num_features, self.eps, self.momentum = num_features, eps, momentum
+        self.register_parameter("weight", nn.Parameter(torch.ones(num_features)) if affine else None)
+        self.register_buffer("running_var", torch.ones(num_features))
+        self.register_buffer("num_batches_tracked", torch.tensor(0))
+
+    @torch.no_grad()
+    def calibrate(self, x: Tensor, *_args: Any, **_kwargs: Any) -> None:
+        moment = _second_moment(x)
+        known = torch.where(moment > 0, moment, self.running_var)
+        self.running_var.lerp_(known.to(self.running_var), 1.0 / (self.calls + 1))
+        self.calls += 1
+
+    @fenced
+    def forward(self, x: Tensor) -> Tensor:
+        scale = torch.rsqrt(self.running_var + self.eps)
+        if self.weight is not None:
+            scale = self.weight * scale
+        y = x * scale.to(x.dtype).view([1, -1] + [1] * (x.dim() - 2))
+        if self.training:
+            self._update(x)
+        return y
+
+    @torch.no_grad()
+    def _update(self, x: Tensor) -> None:
+        self.num_batches_tracked.add_(1)
+        moment = _second_moment(x).to(self.running_var)
+        if self.momentum is None:
+            self.running_var.add_((moment - self.running_var) / self.num_batches_tracked)
+        else:
+            self.running_var.lerp_(moment, self.momentum)
+
+    def extra_repr(self) -> str:
+        return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.weight is not None}"
+
+
+def _second_moment(x: Tensor) -> Tensor:
+    wide = x.detach().to(torch.promote_types(x.dtype, torch.float32))
+    return wide.square().mean([d for d in range(x.dim()) if d != 1])
+
+
+class ScaleKeeping(Scaled):
+    """N(x) → ρ·N(x/ρ) without shift, ρ = RMS(x)/r over the sample: N itself at the data's scale, ε included, degree 1.
+
+    r is the running RMS of what the layer sees: in train mode it is updated after it was used.
+    """
+
+    momentum = 0.1
+
+    def _rescaled(self, x: Tensor) -> Tensor:
+        rho = self.ratio(x)
+        y: Tensor = rho * super().forward(self.at_data_scale(x))
+        if self.training:
+            with torch.no_grad():
+                self.radius.lerp_(whole_rms(x).to(self.radius), self.momentum)
+        return y
+
+    @fenced
+    def forward(self, x: Tensor) -> Tensor:
+        return self._rescaled(x)
+
+
+class ScaleKeepingLayerNorm(ScaleKeeping, nn.LayerNorm):
+    """LayerNorm that returns the scale it took out, and has no shift."""
+
+
+class ScaleKeepingRMSNorm(ScaleKeeping, nn.RMSNorm):
+    """RMSNorm that returns the scale it took out."""
+
+
+class ScaleKeepingGroupNorm(ScaleKeeping, nn.GroupNorm):
+    """GroupNorm that returns the scale it took out, and has no shift."""
+
+
+class ScaleKeepingLocalResponseNorm(ScaleKeeping, nn.LocalResponseNorm):
+    """Local response normalisation at the data's scale."""
+
+
+class ScaleKeepingInstanceNorm1d(ScaleKeeping, nn.InstanceNorm1d):
+    """InstanceNorm1d that returns the scale it took out, and has no shift."""
+
+
+class ScaleKeepingInstanceNorm2d(ScaleKeeping, nn.InstanceNorm2d):
+    """InstanceNorm2d that returns the scale it took out, and has no shift."""
+
+
+class ScaleKeepingInstanceNorm3d(ScaleKeeping, nn.InstanceNorm3d):
+    """InstanceNorm3d that returns the scale it took out, and has no shift."""
+
+
+BATCH_NORMS: tuple[type[nn.Module], ...] = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+
+SCALE_KEEPING: dict[type[nn.Module], type[ScaleKeeping]] = {
+    nn.LayerNorm: ScaleKeepingLayerNorm,
+    nn.RMSNorm: ScaleKeepingRMSNorm,
+    nn.GroupNorm: ScaleKeepingGroupNorm,
+    nn.LocalResponseNorm: ScaleKeepingLocalResponseNorm,
+    nn.InstanceNorm1d: ScaleKeepingInstanceNorm1d,
+    nn.InstanceNorm2d: ScaleKeepingInstanceNorm2d,
+    nn.InstanceNorm3d: ScaleKeepingInstanceNorm3d,
+}

@@ -1,0 +1,129 @@
+"""A forward that runs the owner's own code and rewrites, as it runs, the functions that are not homogeneous."""
+
+import inspect
+import sys
+from collections import Counter
+from collections.abc import Callable
+from types import CodeType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from axiograd.errors import ConversionError
+from axiograd.homogeneity.conversion.live import acts, degree_of, follow, rewriting, track
+from axiograd.homogeneity.conversion.rewrites import REWRITES, Call
+
+_ALIASES = {"truediv": "div", "rtruediv": "rdiv", "iadd": "add", "isub": "sub", "imul": "mul", "itruediv": "div"}
+_ALIASES |= {"radd": "add", "rmul": "mul", "divide": "div", "true_divide": "div", "concatenate": "cat"}
+
+
+class PatchedForward:
+    """Stands in the place of one module's `forward`; its calibrated constants are buffers of that module."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        self.calibrating = False
+        self.calls: Counter[str] = Counter()
+        self.edits: dict[str, tuple[str, str, str]] = {}
+
+    @property
+    def __code__(self) -> CodeType:  # torch.export reads the names of the arguments from it
+        code: CodeType = type(self.module).forward.__code__
+        return code
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        return inspect.signature(type(self.module).forward.__get__(self.module))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        mode = _Rewriter(self)
+        with rewriting(mode):
+            for value in (*args, *kwargs.values()):
+                track(value, degree_of(value, default=1.0) if isinstance(value, Tensor) else 1.0)
+            with mode:
+                return type(self.module).forward(self.module, *args, **kwargs)
+
+
+class _Rewriter(TorchFunctionMode):
+    def __init__(self, patched: PatchedForward) -> None:
+        super().__init__()
+        self.patched = patched
+        self.ordinals: Counter[str] = Counter()
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        del types
+        kwargs = kwargs or {}
+        if not acts(self):
+            return func(*args, **kwargs)
+        raw = getattr(func, "__name__", "")
+        in_place = (raw.endswith("_") and not raw.startswith("__")) or raw.startswith("__i") or bool(kwargs.get("inplace"))
+        name = raw.strip("_")
+        name = _ALIASES.get(name, name)
+        if name == "get":  # a property such as x.shape or x.T
+            return self._tracked(func(*args, **kwargs), degree_of(args[0]) if args else 0.0)
+        if name == "setitem":
+            return self._set_item(func, args)
+        rewrite = REWRITES.get(name)
+        done = rewrite(Call(self, name, func, args, kwargs)) if rewrite else None
+        if done is None:
+            degree = follow(name, args, kwargs)
+            return self._tracked(func(*args, **kwargs), degree)
+        value, degree = done
+        if in_place and args and value is not args[0]:
+            value = args[0].copy_(value)
+        return self._tracked(value, degree)
+
+    def _set_item(self, func: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        target, index, value = args
+        func(target, index, value)
+        track(target, max(degree_of(target), degree_of(value), key=abs))
+
+    @staticmethod
+    def _tracked(value: Any, degree: float) -> Any:
+        if isinstance(value, Tensor | tuple | list):
+            track(value, degree)
+        return value
+
+    def constant(self, kind: str, after: str, fit: Callable[[], Tensor]) -> Tensor:
+        """The calibrated constant of this call: the n-th of its kind in this forward."""
+        patched, module = self.patched, self.patched.module
+        site = f"homogeneous_{kind}_{self.ordinals[kind]}"
+        self.ordinals[kind] += 1
+        if patched.calibrating:
+            with torch.no_grad():
+                _calibrate(module, site, fit().detach(), patched.calls[site])
+            patched.calls[site] += 1
+            patched.edits[site] = (kind, after, _user_line())
+        found = module._buffers.get(site)  # noqa: SLF001  # get_buffer would split a dotted name
+        if found is None:
+            raise ConversionError(
+                f"{type(module).__name__}.forward reached {kind!r} at {_user_line()} on a path that it did not take when it "
+                "was converted: convert with example inputs, and in the mode, that take this path."
+            )
+        return found
+
+
+def _calibrate(module: nn.Module, site: str, value: Tensor, calls: int) -> None:
+    known = torch.where(value.abs() > 0, value, torch.ones_like(value)) if value.dim() == 0 else value
+    held = module._buffers.get(site)  # noqa: SLF001
+    if held is None or calls == 0:
+        module.register_buffer(site, known.clone())
+    else:
+        held.lerp_(known, 1.0 / (calls + 1))
+
+
+#: Files that a call passes through on its way from the line that makes it.
+_MACHINERY = ("/axiograd/homogeneity/", "/torch/overrides", "/torch/_", "/torch/utils/", "/torch/nn/functional")
+
+
+def _user_line() -> str:
+    frame = sys._getframe()  # noqa: SLF001  # inspect.stack() reads source files, which is slow
+    while frame is not None and any(part in frame.f_code.co_filename for part in _MACHINERY):
+        frame = frame.f_back  # type: ignore[assignment]  # ends at None
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "torch"
+
+

@@ -1,0 +1,44 @@
+"""Recurrent layers at the data's scale: tanh and sigmoid cells see x/ρ, and what they return is multiplied by ρ."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map
+
+from axiograd.homogeneity.conversion.counterpart import Scaled, fenced
+from axiograd.homogeneity.conversion.scale import unscaled
+
+
+class ScaleKeepingRecurrent(Scaled):
+    """R(x, h) → ρ·R(x/ρ, h/ρ), ρ = RMS(x)/r over the sequence: R itself at the data's scale, biases included, degree 1."""
+
+    batch_first: bool
+
+    @fenced
+    def forward(self, x: Tensor, hx: Any = None) -> Any:
+        batched = x.dim() == 3  # noqa: PLR2004
+        rho = self.ratio(x, None if not batched else 0 if self.batch_first else 1)
+        per_state = rho.reshape([1, -1, 1] if batched else [1, 1])
+        unit_state = tree_map(lambda h: unscaled(h, per_state), hx)
+        output, state = super().forward(unscaled(x, rho), unit_state)
+        return rho * output, tree_map(lambda h: per_state * h if isinstance(h, torch.Tensor) else h, state)
+
+
+class ScaleKeepingLSTM(ScaleKeepingRecurrent, nn.LSTM):
+    """LSTM at the data's scale."""
+
+
+class ScaleKeepingGRU(ScaleKeepingRecurrent, nn.GRU):
+    """GRU at the data's scale."""
+
+
+class ScaleKeepingRNN(ScaleKeepingRecurrent, nn.RNN):
+    """RNN at the data's scale."""
+
+
+RECURRENT: dict[type[nn.Module], type[ScaleKeepingRecurrent]] = {
+    nn.LSTM: ScaleKeepingLSTM,
+    nn.GRU: ScaleKeepingGRU,
+    nn.RNN: ScaleKeepingRNN,
+}

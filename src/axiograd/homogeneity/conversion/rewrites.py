@@ -1,0 +1,208 @@
+"""Homogeneous counterparts of functions: what F.gelu, `x + constant`, softmax and others become in a patched forward."""
+
+import math
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from axiograd.homogeneity.conversion.activations import fit_slopes, two_slopes
+from axiograd.homogeneity.conversion.live import degree_of
+from axiograd.homogeneity.conversion.scale import sample_rms, unscaled, whole_rms
+
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+
+
+class Sites(Protocol):
+    """Where a rewrite keeps its calibrated constants: one per call in the owner's forward, by order of execution."""
+
+    def constant(self, kind: str, after: str, fit: Callable[[], Tensor]) -> Tensor: ...
+
+
+class Call:
+    """One function call of a forward pass: the function, and its arguments by position or name."""
+
+    def __init__(self, sites: Sites, name: str, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> None:
+        self.sites, self.name, self.func = sites, name, func
+        self.args, self.kwargs = list(args), dict(kwargs)
+
+    def get(self, index: int, name: str, default: Any = None) -> Any:
+        return self.args[index] if index < len(self.args) else self.kwargs.get(name, default)
+
+    def put(self, index: int, name: str, value: Any) -> None:
+        if index < len(self.args):
+            self.args[index] = value
+        else:
+            self.kwargs[name] = value
+
+    def run(self) -> Any:
+        return self.func(*self.args, **self.kwargs)
+
+    def ratio(self, x: Tensor, after: str, batch_dim: int = 0) -> Tensor:
+        """RMS(x)/r per sample: of x's own degree, and 1 at the data's scale."""
+        radius = self.sites.constant(self.name, after, lambda: whole_rms(x))
+        return (sample_rms(x, batch_dim) / radius).to(x.dtype)
+
+
+#: A rewrite returns the result and its degree, or None to leave the call as it is.
+Rewrite = Callable[[Call], tuple[Any, float] | None]
+
+
+def without_bias(call: Call) -> tuple[Any, float] | None:
+    index = 3 if call.name == "bilinear" else 2
+    x, weight, bias = call.get(0, "input"), call.get(1, "weight"), call.get(index, "bias")
+    if bias is None or degree_of(x) == 0:
+        return None
+    call.sites.constant(call.name, f"{call.name} without bias", lambda: torch.ones(()))
+    call.put(index, "bias", None)
+    return call.run(), degree_of(x) + degree_of(weight)
+
+
+def product_only(call: Call) -> tuple[Any, float] | None:
+    """addmm, baddbmm: a constant plus a product → the product."""
+    constant, a, b = call.args[:3]
+    degree = degree_of(a) + degree_of(b)
+    if degree == degree_of(constant):
+        return None
+    call.sites.constant(call.name, "the matrix product without its bias", lambda: torch.ones(()))
+    return call.kwargs.get("alpha", 1) * torch.matmul(a, b), degree
+
+
+def _is_free(value: Any) -> bool:
+    """Zero and infinity are of every degree."""
+    return value is None or (isinstance(value, int | float) and (value == 0 or math.isinf(value)))
+
+
+def _level(call: Call, operands: list[Any]) -> tuple[list[Any], float] | None:
+    """Multiply the constants among operands by RMS(x)/r of the operand x that scales."""
+    degrees = [degree_of(value) for value in operands]
+    top = max(degrees, key=abs, default=0.0)
+    odd = [i for i, d in enumerate(degrees) if d == 0 and not _is_free(operands[i])]
+    if top == 0 or not odd:
+        return None
+    reference = operands[degrees.index(top)]
+    factor = call.ratio(reference, f"{call.name} with its constant times RMS(x)/r")
+    return [v * factor if i in odd else v for i, v in enumerate(operands)], top
+
+
+def levelled_sum(call: Call) -> tuple[Any, float] | None:
+    level = _level(call, [call.get(0, "input"), call.get(1, "other")])
+    if level is None:
+        return None
+    (a, b), degree = level
+    call.put(0, "input", a)
+    call.put(1, "other", b)
+    return call.run(), degree
+
+
+def levelled_list(call: Call) -> tuple[Any, float] | None:
+    dim = call.get(1, "dim", 0)
+    level = None if dim == 0 else _level(call, list(call.get(0, "tensors")))
+    if level is None:
+        return None
+    call.put(0, "tensors", level[0])
+    return call.run(), level[1]
+
+
+def levelled_choice(call: Call) -> tuple[Any, float] | None:
+    """where(condition, a, b) and x.masked_fill(mask, value)."""
+    fill = call.name == "masked_fill"
+    condition, a = (call.args[1], call.args[0]) if fill else (call.args[0], call.args[1])
+    level = _level(call, [a, call.args[2]])
+    if level is None:
+        return None
+    (a, b), degree = level
+    return (torch.where(condition, b, a) if fill else torch.where(condition, a, b)), degree
+
+
+def clamped(call: Call) -> tuple[Any, float] | None:
+    x = call.get(0, "input")
+    bounds = {k: v for k, v in (("min", call.get(1, "min")), ("max", call.get(2, "max"))) if v is not None}
+    if call.name in {"clamp_min", "clamp_max"}:
+        bounds = {call.name[-3:]: call.get(1, call.name[-3:])}
+    degree = degree_of(x)
+    if degree == 0 or all(_is_free(v) for v in bounds.values()):
+        return None
+    factor = call.ratio(x, "clamp with bounds times RMS(x)/r")
+    return torch.clamp(x, **{k: torch.as_tensor(v) * factor for k, v in bounds.items()}), degree
+
+
+def gated(call: Call) -> tuple[Any, float] | None:
+    x = call.get(0, "input")
+    if degree_of(x) == 0:
+        return None
+    call.put(0, "input", unscaled(x, call.ratio(x, f"{call.name}(s/ρ), ρ = RMS(s)/r")))
+    return call.run(), 0.0
+
+
+def straightened(call: Call) -> tuple[Any, float] | None:
+    x = call.get(0, "input")
+    degree = degree_of(x)
+    if degree == 0:
+        return None
+    plain = getattr(F, call.name, None) or getattr(torch, call.name)
+    rest = {k: v for k, v in call.kwargs.items() if k not in {"inplace", "input"}}
+    positional = [v for v in call.args[1:] if not isinstance(v, bool)]
+    slopes = call.sites.constant(
+        call.name, "two slopes", lambda: fit_slopes(lambda z: plain(z, *positional, **rest), x).float()
+    )
+    return two_slopes(x, slopes), degree
+
+
+#: Where each normalising function has its shift.
+SHIFT = {"layer_norm": 3, "group_norm": 3, "instance_norm": 4, "batch_norm": 4}
+
+
+def scale_keeping(call: Call) -> tuple[Any, float] | None:
+    x = call.get(0, "input")
+    degree = degree_of(x)
+    if degree == 0:
+        return None
+    if call.name in SHIFT:
+        call.put(SHIFT[call.name], "bias", None)
+    if call.name == "batch_norm" and not call.get(5, "training", default=False):
+        call.sites.constant(call.name, "batch_norm without mean and shift", lambda: torch.ones(()))
+        call.put(1, "running_mean", torch.zeros_like(call.get(1, "running_mean")))
+        return call.run(), degree
+    rho = call.ratio(x, f"ρ·{call.name}(x/ρ) without shift, ρ = RMS(x)/r")
+    call.put(0, "input", unscaled(x, rho))
+    return rho * call.run(), degree
+
+
+def unit_queries(call: Call) -> tuple[Any, float] | None:
+    query, key, value = (call.get(i, n) for i, n in enumerate(("query", "key", "value")))
+    if degree_of(query) == 0 and degree_of(key) == 0:
+        return None
+    many = call.name == "multi_head_attention_forward"
+    for i, (name, x) in enumerate((("query", query), ("key", key))):
+        rho = call.ratio(x, "QK-normalised attention", batch_dim=1 if many else 0)
+        call.put(i, name, unscaled(x, rho))
+    if many:
+        for i, name in ((6, "in_proj_bias"), (7, "bias_k"), (8, "bias_v"), (12, "out_proj_bias")):
+            call.put(i, name, None)
+    return call.run(), degree_of(value)
+
+
+def _named(rewrite: Rewrite, *names: str) -> dict[str, Rewrite]:
+    return dict.fromkeys(names, rewrite)
+
+
+REWRITES: dict[str, Rewrite] = {
+    **_named(without_bias, "linear", "bilinear", "conv1d", "conv2d", "conv3d"),
+    **_named(without_bias, "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
+    **_named(product_only, "addmm", "baddbmm"),
+    **_named(levelled_sum, "add", "sub", "rsub", "maximum", "minimum", "subtract"),
+    **_named(levelled_list, "cat", "concat", "concatenate", "stack", "hstack"),
+    **_named(levelled_choice, "where", "masked_fill"),
+    **_named(clamped, "clamp", "clip", "clamp_min", "clamp_max"),
+    **_named(gated, "softmax", "log_softmax", "softmin", "sigmoid", "hardsigmoid", "exp", "normalize"),
+    **_named(straightened, "gelu", "silu", "elu", "selu", "celu", "hardswish", "mish", "softplus", "relu6"),
+    **_named(straightened, "hardtanh", "tanh", "logsigmoid", "softsign", "hardshrink", "softshrink"),
+    **_named(straightened, "tanhshrink", "threshold"),
+    **_named(scale_keeping, "layer_norm", "group_norm", "instance_norm", "rms_norm", "local_response_norm"),
+    **_named(scale_keeping, "batch_norm"),
+    **_named(unit_queries, "scaled_dot_product_attention", "multi_head_attention_forward"),
+}

@@ -1,0 +1,67 @@
+"""The one ingredient of lifts and counterparts: ρ(x) = RMS(x)/r per sample, and a division by it that is safe at zero."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def sample_rms(x: Tensor, batch_dim: int | None = 0) -> Tensor:
+    """Root mean square of every sample, degree 1 in x, with its dimensions kept; its gradient at zero is zero.
+
+    >>> sample_rms(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
+    tensor([[3.5355],
+            [0.0000]])
+    """
+    dims = [d for d in range(x.dim()) if batch_dim is None or d != batch_dim]
+    if not dims:
+        return x.abs()
+    half = x.dtype in {torch.float16, torch.bfloat16}
+    norm = torch.linalg.vector_norm(x, dim=dims, keepdim=True, dtype=torch.float32 if half else None)
+    return norm / math.prod(x.shape[d] for d in dims) ** 0.5
+
+
+def unscaled(x: Tensor, rho: Tensor) -> Tensor:
+    """x/ρ, and 0 where ρ = 0, with finite gradients: infinity, like zero, is a constant of every degree.
+
+    >>> unscaled(torch.tensor([[2.0], [0.0]]), torch.tensor([[4.0], [0.0]]))
+    tensor([[0.5000],
+            [0.0000]])
+    """
+    return x / torch.where(rho > 0, rho, math.inf).to(x.dtype)
+
+
+def joint_rms(tensors: Sequence[Tensor]) -> Tensor:
+    """RMS per sample over several tensors together, shaped [batch]; over everything, shaped [], if they share no batch.
+
+    >>> joint_rms([torch.tensor([[3.0]]), torch.tensor([[4.0]])])
+    tensor([3.5355])
+    """
+    batched = all(t.dim() for t in tensors) and all(t.shape[0] == tensors[0].shape[0] for t in tensors[1:])
+    parts, count = [], 0
+    for t in tensors:
+        wide = t.float() if t.dtype in {torch.float16, torch.bfloat16} else t
+        flat = wide.reshape(t.shape[0], -1) if batched else wide.reshape(1, -1)
+        parts.append(torch.linalg.vector_norm(flat, dim=1))
+        count += flat.shape[1]
+    norm = parts[0] if len(parts) == 1 else torch.linalg.vector_norm(torch.stack(parts), dim=0)
+    rms = norm / count**0.5
+    return rms if batched else rms.reshape(())
+
+
+def along(rho: Tensor, x: Tensor) -> Tensor:
+    """A factor per sample, reshaped to multiply x along its first dimension.
+
+    >>> along(torch.ones(2), torch.ones(2, 3, 4)).shape
+    torch.Size([2, 1, 1])
+    """
+    if rho.dim() == 0:
+        return rho.to(x.dtype)
+    return rho.reshape([rho.shape[0]] + [1] * (x.dim() - 1)).to(x.dtype)
+
+
+def whole_rms(x: Tensor) -> Tensor:
+    """RMS over all entries, in at least single precision: what a radius is calibrated to."""
+    wide = x.detach().to(torch.promote_types(x.dtype, torch.float32))
+    return wide.square().mean().sqrt()

@@ -1,0 +1,282 @@
+"""`verify`: the numerical oracle. It refutes; it never proves."""
+
+import copy
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils import _pytree as pytree
+
+from axiograd._typing import Inputs, Target
+from axiograd.errors import InputError, NotFiniteError, TargetError
+from axiograd.homogeneity.inputs import Arguments, scalable, take_apart
+from axiograd.homogeneity.model import describe_model, unwrap
+
+#: Near 1: an epsilon or a softmax looks homogeneous at scales far from the data's own.
+ALPHAS = (0.5, 0.8, 1.25, 2.0)
+TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True)
+class Verification:
+    """How well F(αx) = αᵏF(x) and x·∇F = kF hold on given inputs.
+
+    >>> import torch, axiograd.homogeneity as h
+    >>> check = h.verify(torch.nn.Linear(3, 2), torch.ones(4, 3))
+    >>> check.ok
+    False
+    """
+
+    ok: bool
+    #: Degree asked for.
+    expected: float
+    #: Degree measured: slope of log|F(αx)| over log α, F-weighted.
+    degree: float
+    #: max over samples and α of |F(αx) − αᵏF(x)| / |F|.
+    scaling_error: float
+    #: max over samples of |x·∇F − kF| / |F|.
+    euler_error: float
+    tolerance: float
+    model: str
+    dtype: str
+    samples: int
+
+    def __bool__(self) -> bool:
+        return self.ok
+
+    def __str__(self) -> str:
+        verdict = (
+            f"found nothing against degree {self.expected:g} (which proves nothing; axiograd.certify does)"
+            if self.ok
+            else f"is not homogeneous of degree {self.expected:g}"
+        )
+        scales = ", ".join(f"{a:g}" for a in ALPHAS)
+        return "\n".join(
+            [
+                f"{self.model}: {verdict}.",
+                f"  measured degree  {self.degree:.9g}",
+                f"  scaling error    {self.scaling_error:.3g}   max |F(αx) − αᵏF(x)| / |F| at α = {scales}",
+                f"  Euler error      {self.euler_error:.3g}   max |x·∇F − kF| / |F|",
+                f"  tolerance        {self.tolerance:g}, {self.dtype}, {self.samples} samples",
+            ]
+        )
+
+
+def verify(
+    model: Callable[..., Any],
+    inputs: Inputs,
+    *,
+    degree: float = 1.0,
+    target: Target = None,
+    additional_forward_args: Any = None,
+    baseline: Any = None,
+    wrt: Any = None,
+    tolerance: float = TOLERANCE,
+) -> Verification:
+    """Measure the degree, the scaling error and the Euler error on data, in float64, on a copy of the model.
+
+    Random draws are repeated with the same seed at every scale.
+
+    >>> import torch, axiograd.homogeneity as h
+    >>> check = h.verify(lambda x: x.norm(dim=1) ** 2, torch.randn(5, 3), degree=2)
+    >>> check.ok, round(check.degree, 6)
+    (True, 2.0)
+    """
+    model = unwrap(model)
+    arguments = take_apart(
+        inputs, additional_forward_args=additional_forward_args, wrt=wrt, baseline=baseline
+    )
+    _require_finite(arguments)
+    twin, dtype = _in_double(model, arguments)
+    probe = _Probe(twin, arguments, dtype, target)
+    base = probe.outputs(1.0)
+    if not bool(base.isfinite().all()):
+        raise NotFiniteError("the model's output on these inputs has NaN or Inf in it: nothing to measure")
+    size = _size(base)
+    logs, scaling = [], 0.0
+    for alpha in ALPHAS:
+        scaled = probe.outputs(alpha)
+        scaling = max(scaling, _largest((scaled - alpha**degree * base).abs() / size))
+        logs.append((math.log(alpha), scaled))
+    euler = probe.euler(degree)
+    limit = max(tolerance, 0.0 if dtype == torch.float64 else 100 * torch.finfo(dtype).eps)
+    return Verification(
+        ok=scaling <= limit and euler <= limit,
+        expected=float(degree),
+        degree=_measured(base, logs),
+        scaling_error=scaling,
+        euler_error=euler,
+        tolerance=limit,
+        model=describe_model(model),
+        dtype=str(dtype).removeprefix("torch."),
+        samples=base.shape[0],
+    )
+
+
+class _Probe:
+    """Evaluates the copy at scaled inputs, with the same draws and the same buffers every time."""
+
+    def __init__(
+        self, model: Callable[..., Any], arguments: Arguments, dtype: torch.dtype, target: Target
+    ) -> None:
+        self.model, self.arguments, self.dtype, self.target = model, arguments, dtype, target
+        self.buffers = (
+            {n: b.clone() for n, b in model.named_buffers()} if isinstance(model, nn.Module) else {}
+        )
+
+    def outputs(self, alpha: float) -> Tensor:
+        with torch.no_grad():
+            return self._forward([d * alpha for d in self._directions()])
+
+    def euler(self, degree: float) -> float:
+        """max |x·∇F − kF| / |F| over all outputs: J·x by differentiating vᵀJ·x with respect to v."""
+        points = [d.clone().requires_grad_() for d in self._directions()]
+        with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
+            out = self._forward(points)
+            size = _size(out.detach())
+            if not out.requires_grad:
+                return _largest((degree * out).abs() / size)
+            v = torch.ones_like(out, requires_grad=True)
+            grads = torch.autograd.grad(out, points, v, create_graph=True, allow_unused=True)
+            inner = torch.stack(
+                [_dot(p.detach(), g) for p, g in zip(points, grads, strict=True) if g is not None]
+            )
+            moved = torch.autograd.grad(inner.sum(), v, allow_unused=True)[0] if inner.requires_grad else None
+        out = out.detach()
+        along = torch.zeros_like(out) if moved is None else moved
+        return _largest((along - degree * out).abs() / size)
+
+    def _directions(self) -> list[Tensor]:
+        """x − b of every input that scales."""
+        found = []
+        for leaf in self.arguments.leaves:
+            if leaf.scales:
+                value = leaf.value.detach().to(_like(leaf.value, self.dtype))
+                found.append(value if leaf.baseline is None else value - leaf.baseline.to(value.dtype))
+        return found
+
+    def _forward(self, directions: list[Tensor]) -> Tensor:
+        moving = iter(directions)
+        values = []
+        for leaf in self.arguments.leaves:
+            if leaf.scales:
+                step = next(moving)
+                values.append(step * 1 if leaf.baseline is None else step + leaf.baseline.to(step.dtype))
+            elif scalable(leaf.value):
+                values.append(leaf.value.detach().clone().to(_like(leaf.value, self.dtype)))
+            else:
+                values.append(leaf.value.clone() if isinstance(leaf.value, Tensor) else leaf.value)
+        args, kwargs = self.arguments.rebuild(values)
+        if isinstance(self.model, nn.Module):
+            for name, buffer in self.model.named_buffers():
+                buffer.copy_(self.buffers[name])
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            return self._pick(self.model(*args, **kwargs))
+
+    def _pick(self, output: Any) -> Tensor:
+        """One floating-point matrix: sample × output."""
+        if callable(self.target):
+            chosen = [self.target(output)]
+        else:
+            chosen = [t for t in pytree.tree_leaves(_plain(output)) if scalable(t)]
+        if not chosen:
+            raise TargetError("the model returns no floating-point tensor to measure")
+        if self.target is not None and not callable(self.target) and not isinstance(self.target, str):
+            chosen = [_select(chosen[0], self.target)]
+        rows = chosen[0].shape[0] if chosen[0].dim() else 1
+        real = [torch.view_as_real(t) if t.is_complex() else t for t in chosen]
+        return torch.cat(
+            [t.reshape(rows, -1) if t.numel() % rows == 0 else t.reshape(1, -1) for t in real], 1
+        )
+
+
+def _plain(output: Any) -> Any:
+    """Model outputs that look like mappings (transformers) as plain ones."""
+    return dict(output.items()) if hasattr(output, "items") else output
+
+
+def _select(output: Tensor, target: Any) -> Tensor:
+    rows = torch.arange(output.shape[0], device=output.device)
+    if isinstance(target, int):
+        return output[:, target]
+    if isinstance(target, tuple):
+        return output[(slice(None), *target)]
+    if isinstance(target, Tensor):
+        return output[rows, target.to(output.device)]
+    if isinstance(target, list) and target and isinstance(target[0], tuple):
+        return torch.stack([output[(i, *t)] for i, t in enumerate(target)])
+    return output[rows, torch.as_tensor(target, device=output.device)]
+
+
+def _like(value: Tensor, dtype: torch.dtype) -> torch.dtype:
+    return dtype.to_complex() if value.is_complex() else dtype
+
+
+def _size(outputs: Tensor) -> Tensor:
+    """Size of each sample's output; samples with none are measured against the others."""
+    flat = outputs.reshape(outputs.shape[0], -1)
+    size = flat.abs().amax(1, keepdim=True) if flat.shape[1] else flat.new_ones(flat.shape[0], 1)
+    return torch.where(size > 0, size, size.max().clamp_min(torch.finfo(size.dtype).tiny))
+
+
+def _largest(values: Tensor) -> float:
+    if values.numel() == 0:
+        return 0.0
+    worst = float(values.max())
+    return math.inf if math.isnan(worst) else worst
+
+
+def _measured(base: Tensor, logs: list[tuple[float, Tensor]]) -> float:
+    """Slope of log|F(αx)| against log α through the origin, entries weighted by |F|."""
+    weight = base.abs()
+    top = bottom = 0.0
+    for log, scaled in logs:
+        usable = (weight > 0) & (scaled.abs() > 0)
+        ratio = torch.where(usable, scaled.abs() / torch.where(usable, weight, 1.0), 1.0)
+        top += float((weight * ratio.log() * usable).sum()) * log
+        bottom += float((weight * usable).sum()) * log * log
+    return top / bottom if bottom else math.nan
+
+
+def _dot(point: Tensor, grad: Tensor) -> Tensor:
+    if point.is_complex():
+        return (torch.view_as_real(point) * torch.view_as_real(grad.resolve_conj())).sum()
+    return (point * grad).sum()
+
+
+def _require_finite(arguments: Arguments) -> None:
+    for leaf in arguments.leaves:
+        if leaf.scales and not bool(leaf.value.isfinite().all()):
+            raise NotFiniteError(f"input {leaf.name} has NaN or Inf in it")
+
+
+def _in_double(model: Callable[..., Any], arguments: Arguments) -> tuple[Callable[..., Any], torch.dtype]:
+    """A float64 copy of the model; its own dtype if it does not run in float64."""
+    own = next(leaf.value.dtype for leaf in arguments.leaves if leaf.scales)
+    own = own.to_real()
+    if not isinstance(model, nn.Module):
+        return (model, torch.float64 if _accepts_double(model, arguments) else own)
+    if any(t.is_meta for t in (*model.parameters(), *model.buffers())):
+        raise InputError("the model is on the meta device and has no numbers: load its weights first")
+    try:
+        twin = copy.deepcopy(model)
+    except Exception as error:
+        raise InputError(
+            f"{describe_model(model)} cannot be copied, and is not tested in place: {error}"
+        ) from error
+    twin = twin.double()
+    return (twin, torch.float64) if _accepts_double(twin, arguments) else (copy.deepcopy(model), own)
+
+
+def _accepts_double(model: Callable[..., Any], arguments: Arguments) -> bool:
+    probe = _Probe(model, arguments, torch.float64, None)
+    try:
+        probe.outputs(1.0)
+    except (RuntimeError, NotImplementedError, TypeError):
+        return False
+    return True

@@ -1,0 +1,183 @@
+"""A training step with a prior as one compiled function."""
+
+import warnings
+from collections.abc import Callable, Mapping
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vjp, vmap
+
+from axiograd.attribution import Gradient, InputXGradient, Saliency, XGradient
+from axiograd.errors import ConfigurationError
+from axiograd.homogeneity import certify
+from axiograd.priors import Prior
+from axiograd.priors.batch_mean import n_ranks
+from axiograd.training.loss import AttributionLoss, LossTerms, output_shape
+from axiograd.training.targets import output_weights
+
+#: aᵢ from xᵢ and ∂F/∂xᵢ, for the methods that need no more.
+_COMBINE: Mapping[type, Callable[[Tensor, Tensor], Tensor]] = {
+    XGradient: torch.mul,
+    InputXGradient: torch.mul,
+    Gradient: lambda x, gradient: gradient,  # noqa: ARG005 (of both)
+    Saliency: lambda x, gradient: gradient.abs(),  # noqa: ARG005 (of both)
+}
+
+
+_WRAPPERS = (nn.parallel.DistributedDataParallel, nn.DataParallel)
+
+
+class CompileFallbackWarning(UserWarning):
+    """The step could not be compiled and runs as it is written."""
+
+
+class CompiledStep:
+    """Terms and gradients of an `AttributionLoss` by `torch.compile` of the whole step: θ.grad += ∂total/∂θ.
+
+    A compiled module has no second derivative, a compiled step needs none: the attribution (`torch.func.vjp`) is
+    inside what is differentiated (`torch.func.grad`) before it is compiled. Gradients are added to `.grad` as
+    `backward()` does, so zeroing, clipping and the optimizer stay as they are; the terms come detached. The first
+    step runs as it is written, with all checks of the loss. What cannot be compiled (other methods than XGradient,
+    InputXGradient, Gradient and Saliency, several inputs, models that update buffers, wrapped models) goes on so,
+    after a `CompileFallbackWarning` that says why; `reason` has it, too.
+
+    >>> from axiograd.priors import L1
+    >>> model = nn.Linear(3, 2, bias=False)
+    >>> loss = AttributionLoss(nn.functional.cross_entropy, L1(), degree=1)
+    >>> step = CompiledStep(loss, model, backend="eager")
+    >>> for _ in range(2):
+    ...     terms = step(torch.randn(4, 3), torch.tensor([0, 1, 1, 0]))
+    >>> model.weight.grad.shape, step.compiled
+    (torch.Size([2, 3]), True)
+    """
+
+    def __init__(self, loss: AttributionLoss, model: nn.Module, **compile_options: Any) -> None:
+        self.loss = loss
+        self.model = model
+        # Whole or not at all: a step in pieces would compute the pieces' gradients one by one.
+        self.compile_options = {"fullgraph": True, **compile_options}
+        self.reason: str | None = None
+        self._step: Callable[..., Any] | None = None
+        self._degree = 1.0
+
+    @property
+    def compiled(self) -> bool:
+        """Whether the next step is the compiled one."""
+        return self._step is not None
+
+    def __call__(self, inputs: Any, target: Any, *, attribution_target: Any = None, **arguments: Any) -> LossTerms:
+        """The terms of one batch; gradients are added to the parameters'."""
+        if not self.loss.training:
+            raise ConfigurationError("the loss is in eval mode: a step computes gradients; call loss.train() first")
+        if isinstance(self.loss.prior, Prior):
+            self.loss.prior.check_arguments(arguments)
+        failure = None
+        if self._step is not None:
+            try:
+                return self._compiled(self._step, inputs, target, attribution_target, arguments)
+            except Exception as error:  # noqa: BLE001  # whatever a compiler may raise: the step as written decides
+                failure = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        terms = self.loss(self.model, inputs, target, attribution_target=attribution_target, **arguments)
+        terms.total.backward()
+        if failure is not None:
+            self._step = None
+            self._fall_back(failure)
+        elif self.reason is None:
+            self._prepare(inputs)
+        return _detached(terms)
+
+    def _prepare(self, inputs: Any) -> None:
+        """After a step as it is written, with all its checks: can the next be compiled?"""
+        method = self.loss.bind(self.model).method
+        if type(method) not in _COMBINE:
+            self._fall_back(f"{type(method).__name__} is not a function of the input and one gradient")
+        elif not isinstance(inputs, Tensor):
+            self._fall_back("the inputs are not one tensor")
+        elif n_ranks() > 1 or any(isinstance(part, _WRAPPERS) for part in self.model.modules()):
+            self._fall_back("a model on several processes synchronises its gradients in backward() only")
+        elif getattr(method, "baseline", None) is not None:
+            self._fall_back("the method has a baseline other than zero")
+        elif (degree := self._degree_of(method, inputs)) is None:
+            self._fall_back("the model's degree is not certified")
+        else:
+            self._degree = degree
+
+            def step(*args: Any) -> Any:
+                return grad(self._objective, has_aux=True)(*args)
+
+            self._step = torch.compile(_with_own_code(step), **self.compile_options)
+
+    def _degree_of(self, method: Any, inputs: Tensor) -> float | None:
+        if not isinstance(method, XGradient):
+            return 1.0
+        return method.degree or certify(self.model, inputs).degree
+
+    def _objective(
+        self,
+        parameters: dict[str, Tensor],
+        constants: dict[str, Tensor],
+        x: Tensor,
+        target: Any,
+        weights: Tensor,
+        scale: Tensor,
+        arguments: dict[str, Any],
+    ) -> tuple[Tensor, tuple[Any, ...]]:
+        def model(value: Tensor) -> Any:
+            return functional_call(self.model, {**parameters, **constants}, (value,))
+
+        outputs, pullback = vjp(model, x)[:2]
+        combine = _COMBINE[type(self.loss.bind(self.model).method)]
+        cotangents = weights.to(outputs).reshape(-1, *outputs.shape)
+        if len(cotangents) == 1:
+            attributions = combine(x, pullback(cotangents[0])[0]) / self._degree
+            prior = self.loss.prior(attributions, **arguments)
+        else:
+            attributions = combine(x, vmap(pullback)(cotangents)[0]) / self._degree
+            prior = self.loss.prior_of(attributions, "all", arguments)
+        task = self.loss.task_loss(outputs, target)
+        return task + scale * prior, (task, prior, outputs, attributions)
+
+    def _compiled(
+        self, step: Callable[..., Any], x: Tensor, target: Any, chosen: Any, arguments: Mapping[str, Any]
+    ) -> LossTerms:
+        bound = self.loss.bind(self.model)
+        if chosen is None:
+            chosen = self.loss.choose_target(bound, x, target, None)
+        weights = output_weights(chosen, output_shape(bound, x), x.device)
+        trained = {name: p.detach() for name, p in self.model.named_parameters() if p.requires_grad}
+        constants = {name: p.detach() for name, p in self.model.named_parameters() if not p.requires_grad}
+        constants |= dict(self.model.named_buffers())
+        weight = self.loss.weight
+        # As a tensor: a number would be compiled in, and compiled again whenever the schedule moves it.
+        scale = torch.tensor(weight, dtype=x.dtype, device=x.device)
+        gradients, (task, prior, outputs, attributions) = step(
+            trained, constants, x.detach(), target, weights, scale, dict(arguments)
+        )
+        for name, gradient in gradients.items():
+            parameter = self.model.get_parameter(name)
+            parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
+        self.loss.step += 1
+        return LossTerms(task + weight * prior, task, prior, outputs, attributions, weight)
+
+    def _fall_back(self, reason: str) -> None:
+        self.reason = reason
+        warnings.warn(f"the training step runs uncompiled: {reason}", CompileFallbackWarning, stacklevel=3)
+
+
+def _with_own_code(function: Any) -> Callable[..., Any]:
+    """The same function with a code object of its own: compilers count recompilations, and give up, by code object."""
+    code = function.__code__.replace()
+    return FunctionType(code, function.__globals__, function.__name__, closure=function.__closure__)
+
+
+def _detached(terms: LossTerms) -> LossTerms:
+    return LossTerms(
+        terms.total.detach(),
+        terms.task.detach(),
+        terms.prior.detach(),
+        torch.utils._pytree.tree_map_only(Tensor, Tensor.detach, terms.outputs),  # noqa: SLF001 (torch's own)
+        torch.utils._pytree.tree_map_only(Tensor, Tensor.detach, terms.attributions),  # noqa: SLF001
+        terms.weight,
+    )

@@ -1,0 +1,157 @@
+"""Distillation: give a converted model its accuracy back from the model that it was made of."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.data import Dataset
+
+from axiograd.errors import ConfigurationError
+from axiograd.training.batches import ensure_dataset
+from axiograd.training.fit import FitResult, fit
+from axiograd.training.mixup import MixedTarget
+from axiograd.training.objective import Objective, call_model, task_value
+
+
+@dataclass(frozen=True)
+class DistillationTerms:
+    """total = (1 − labels)·imitation + labels·task."""
+
+    total: Tensor
+    imitation: Tensor
+    task: Tensor
+    outputs: Tensor
+
+
+class Distillation(Objective):
+    """(1 − w)·T²·KL(softmax(teacher / T) ‖ softmax(student / T)) + w·L(student, label).
+
+    With `temperature=None`, for outputs that are not logits, the imitation is the mean squared difference.
+    Hinton, Vinyals, Dean: Distilling the knowledge in a neural network, 2015.
+
+    >>> teacher, student = nn.Linear(3, 2), nn.Linear(3, 2)
+    >>> x = torch.randn(5, 3)
+    >>> Distillation(teacher)(teacher, x, None).total.item()
+    0.0
+    >>> Distillation(teacher)(student, x, None).total.item() > 0
+    True
+    """
+
+    def __init__(
+        self,
+        teacher: nn.Module,
+        *,
+        temperature: float | None = 2.0,
+        labels: float = 0.0,
+        task_loss: Callable[[Any, Any], Tensor] = F.cross_entropy,
+    ) -> None:
+        if not 0.0 <= labels <= 1.0:
+            raise ConfigurationError(f"labels={labels} is the share of the label's loss; it must be between 0 and 1")
+        if temperature is not None and not temperature > 0:
+            raise ConfigurationError(
+                f"temperature={temperature}; it must be positive, or None for a squared difference"
+            )
+        self.teacher, self.temperature, self.labels = teacher, temperature, labels
+        self._label_loss = task_loss
+        self.task_loss = task_loss if labels else self.imitation
+
+    def __call__(self, model: Callable[..., Any], inputs: Any, target: Any, **arguments: Any) -> DistillationTerms:
+        if arguments:
+            raise ConfigurationError(f"distillation has no prior to give {', '.join(arguments)} to")
+        outputs = call_model(model, inputs)
+        imitation = self.imitation(outputs, self.teach(inputs))
+        task = task_value(self._label_loss, outputs, target) if self.labels else torch.zeros_like(imitation)
+        return DistillationTerms((1.0 - self.labels) * imitation + self.labels * task, imitation, task, outputs)
+
+    def teach(self, inputs: Any) -> Tensor:
+        """The teacher's outputs; it is in eval mode for them, and gets no gradients."""
+        modes = [(module, module.training) for module in self.teacher.modules()]
+        self.teacher.eval()
+        try:
+            with torch.no_grad():
+                outputs: Tensor = call_model(self.teacher, inputs)
+        finally:
+            for module, training in modes:
+                module.training = training
+        return outputs
+
+    def imitation(self, outputs: Tensor, taught: Tensor | MixedTarget) -> Tensor:
+        """How far the student's outputs are from the teacher's."""
+        if not isinstance(taught, Tensor) or outputs.shape != taught.shape:
+            shape = tuple(taught.shape) if isinstance(taught, Tensor) else type(taught).__name__
+            raise ConfigurationError(f"student and teacher differ in their outputs: {tuple(outputs.shape)} and {shape}")
+        if self.temperature is None:
+            return F.mse_loss(outputs, taught)
+        t = self.temperature
+        student, teacher = F.log_softmax(outputs / t, 1), F.log_softmax(taught / t, 1)
+        return t**2 * F.kl_div(student, teacher, reduction="batchmean", log_target=True)
+
+    def to(self, device: torch.device) -> None:
+        """The teacher goes where the student is."""
+        self.teacher.to(device)
+
+
+def distill(
+    student: nn.Module,
+    teacher: nn.Module,
+    data: Any,
+    *,
+    labels: float = 0.0,
+    temperature: float | None = 2.0,
+    task_loss: Callable[[Any, Any], Tensor] = F.cross_entropy,
+    validation: Any = None,
+    **settings: Any,
+) -> FitResult:
+    """Train the student to answer as the teacher does; `settings` are those of `fit`.
+
+    Without labels the data set may give inputs alone, and validation judges by the teacher's answers.
+
+    >>> teacher, student = nn.Linear(3, 2, bias=False), nn.Linear(3, 2, bias=False)
+    >>> from axiograd.training import Recipe
+    >>> recipe = Recipe(optimizer="adam", schedule="cosine", lr=0.1, weight_decay=0.0, epochs=30, batch_size=32)
+    >>> x = torch.randn(64, 3)
+    >>> result = distill(student, teacher, x, recipe=recipe, accelerator="cpu")
+    >>> result.history[-1]["imitation"] < 0.01 * result.history[0]["imitation"]
+    True
+    """
+    objective = Distillation(teacher, temperature=temperature, labels=labels, task_loss=task_loss)
+    if labels:
+        return fit(student, data, loss=objective, validation=validation, **settings)
+    judged = None if validation is None else _Taught(validation, objective)
+    return fit(student, _Unlabelled(data), loss=objective, validation=judged, **settings)
+
+
+class _Unlabelled(Dataset[Any]):
+    """The inputs of a data set with or without labels, and 0 for a target that nobody looks at."""
+
+    def __init__(self, data: Any) -> None:
+        self.data = data if isinstance(data, Tensor) else ensure_dataset(data, "data")
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def set_epoch(self, epoch: int) -> None:
+        """For data sets that draw by the epoch."""
+        if hasattr(self.data, "set_epoch"):
+            self.data.set_epoch(epoch)
+
+    def __getitem__(self, index: int) -> Any:
+        item = self.data[index]
+        return (item["inputs"] if isinstance(item, dict) else item[0] if isinstance(item, tuple) else item), 0
+
+
+class _Taught(_Unlabelled):
+    """The inputs, and the teacher's outputs as targets."""
+
+    def __init__(self, data: Any, objective: Distillation) -> None:
+        super().__init__(data)
+        self.objective = objective
+
+    def __getitem__(self, index: int) -> Any:
+        inputs, _ = super().__getitem__(index)
+        device = next((p.device for p in self.objective.teacher.parameters()), torch.device("cpu"))
+        one = torch.utils._pytree.tree_map_only(Tensor, lambda part: part[None].to(device), inputs)  # noqa: SLF001
+        return inputs, self.objective.teach(one)[0].cpu()

@@ -1,0 +1,127 @@
+"""`fit`: train with a task loss or an attribution prior, on one process or many, and never lose a step."""
+
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from axiograd.errors import ConfigurationError, MissingExtraError
+from axiograd.training.batches import ensure_dataset
+from axiograd.training.objective import Objective, ensure_objective
+from axiograd.training.recipe import Recipe
+from axiograd.training.run import Run, Settings
+from axiograd.training.seeds import kept_rng
+from axiograd.training.validate import Metric
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """How a run went.
+
+    `history` has a row per epoch: the means of the loss terms and, with validation, its score (more is better).
+    """
+
+    steps: int
+    epochs: int
+    history: tuple[dict[str, float], ...]
+    best: dict[str, float] | None
+    resumed_step: int
+    seconds: float
+    weights: Path | None
+
+
+def fit(
+    model: nn.Module,
+    train_data: Any,
+    *,
+    loss: Objective | Callable[..., Any],
+    validation: Any = None,
+    metric: Metric = "loss",
+    recipe: Recipe | str | None = None,
+    out: str | Path | None = None,
+    seed: int = 0,
+    resume: bool = True,
+    num_workers: int = 0,
+    collate: Callable[[list[Any]], Any] | None = None,
+    checkpoint_steps: int | None = None,
+    log_steps: int = 50,
+    progress: bool | None = None,
+    compiled: bool = False,
+    fabric: Any = None,
+    accelerator: str = "auto",
+    devices: int | str | None = None,
+    num_nodes: int | None = None,
+    strategy: Any = "auto",
+    precision: Any = "32-true",
+) -> FitResult:
+    """Minimise mean task loss + λ·Ω(attribution), equation (1) of the paper, and leave the best weights.
+
+    `loss` is an `AttributionLoss` or a task loss L(outputs, target). `train_data` and `validation` are data sets
+    of (inputs, target) or (inputs, target, arguments of the prior), or tuples of tensors. A run with a folder
+    `out` goes on from its last checkpoint, to the same bits as if it had never stopped.
+
+    >>> import torch
+    >>> x = torch.randn(64, 3, generator=torch.Generator().manual_seed(0))
+    >>> model = torch.nn.Linear(3, 1, bias=False)
+    >>> result = fit(model, (x, x.sum(1, keepdim=True)), loss=torch.nn.functional.mse_loss, recipe=Recipe(
+    ...     epochs=20, batch_size=16, lr=0.1, momentum=0.0, weight_decay=0.0), accelerator="cpu")
+    >>> result.steps, result.history[-1]["total"] < 1e-4
+    (80, True)
+    """
+    started = time.perf_counter()
+    data = ensure_dataset(train_data, "train_data")
+    settings = Settings(
+        recipe=Recipe.ensure(recipe),
+        seed=seed,
+        validation=None if validation is None else ensure_dataset(validation, "validation"),
+        metric=metric,
+        out=None if out is None else Path(out),
+        num_workers=num_workers,
+        collate=collate,
+        checkpoint_steps=checkpoint_steps,
+        log_steps=log_steps,
+        progress=progress,
+    )
+    if compiled and precision == "16-mixed":
+        raise ConfigurationError("compiled=True does not scale losses, which 16-mixed needs; use bf16-mixed or 32-true")
+    if fabric is None:
+        fabric = launch(accelerator, devices, num_nodes, strategy, precision)
+    modes = [(module, module.training) for module in model.modules()]
+    with kept_rng():
+        run = Run(fabric, model, data, ensure_objective(loss, compiled=compiled), settings)
+        resumed_step = run.resume(wanted=resume)
+        run.go()
+        weights = run.keeper.finish(run.best_step)
+    for module, training in modes:
+        module.training = training
+    seconds = time.perf_counter() - started
+    return FitResult(run.step, run.epoch, tuple(run.history), run.best, resumed_step, seconds, weights)
+
+
+def launch(
+    accelerator: str = "auto",
+    devices: int | str | None = None,
+    num_nodes: int | None = None,
+    strategy: Any = "auto",
+    precision: Any = "32-true",
+) -> Any:
+    """A launched `lightning.fabric.Fabric`; devices and num_nodes are by default what torchrun started."""
+    try:
+        from lightning.fabric import Fabric
+    except ImportError as error:
+        raise MissingExtraError("lightning", "train", "axiograd.training.fit") from error
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    everywhere = int(os.environ.get("WORLD_SIZE", "1"))
+    fabric = Fabric(
+        accelerator=accelerator,
+        devices=here if devices is None else devices,
+        num_nodes=max(1, everywhere // here) if num_nodes is None else num_nodes,
+        strategy=strategy,
+        precision=precision,
+    )
+    fabric.launch()
+    return fabric

@@ -1,0 +1,139 @@
+"""A recipe says how to optimise: optimizer, learning rate over time, epochs, batch size, mixup, clipping."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, fields, replace
+from difflib import get_close_matches
+from typing import Any, Literal, Self
+
+import torch
+from torch import nn
+
+from axiograd.errors import ConfigurationError
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a model is optimised; the defaults are the paper's for AlexNet and VGG16 (appendix B.1).
+
+    The learning rate after e epochs (a fraction within an epoch) is lr·f(e) with
+
+        constant: f = 1,    step: f = step_factor^⌊e / step_epochs⌋,    cosine: f = ½(1 + cos(π·e / epochs)).
+
+    `scalar_lr_factor` multiplies it for parameters whose name ends in a word with "bias" or "scale".
+    `mixup` is the α of Beta(α, α), `clip` the largest norm that the gradient may have.
+
+    >>> recipe = Recipe.preset("fixup_resnet50", epochs=10)
+    >>> recipe.lr, recipe.schedule, recipe.mixup
+    (0.1, 'cosine', 0.7)
+    >>> recipe.lr_factor(5.0)
+    0.5
+    """
+
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    lr: float = 0.01
+    momentum: float = 0.9
+    weight_decay: float = 1e-4
+    schedule: Literal["constant", "step", "cosine"] = "step"
+    step_epochs: int = 30
+    step_factor: float = 0.1
+    epochs: int = 100
+    batch_size: int = 256
+    mixup: float = 0.0
+    clip: float | None = None
+    scalar_lr_factor: float = 1.0
+
+    def __post_init__(self) -> None:
+        _one_of("optimizer", self.optimizer, ("sgd", "adam"))
+        _one_of("schedule", self.schedule, ("constant", "step", "cosine"))
+        for name in ("epochs", "batch_size", "step_epochs"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ConfigurationError(f"recipe: {name} is {value!r}; it must be a whole number of 1 or more")
+        for name in ("lr", "step_factor", "scalar_lr_factor", "clip"):
+            value = getattr(self, name)
+            if value is not None and not (_is_number(value) and value > 0):
+                raise ConfigurationError(f"recipe: {name} is {value!r}; it must be a positive number")
+        for name in ("momentum", "weight_decay", "mixup"):
+            value = getattr(self, name)
+            if not (_is_number(value) and value >= 0):
+                raise ConfigurationError(f"recipe: {name} is {value!r}; it must be a number of 0 or more")
+
+    @classmethod
+    def preset(cls, name: str, **overrides: Any) -> Self:
+        """The named recipe, with some of its settings replaced.
+
+        >>> Recipe.preset("alexnet", epochs=3).epochs
+        3
+        """
+        _one_of("preset", name, tuple(PRESETS))
+        settings = {**PRESETS[name], **overrides}
+        known = [field.name for field in fields(cls)]
+        for key in settings:
+            _one_of("setting", key, known)
+        return cls(**settings)
+
+    @classmethod
+    def ensure(cls, value: "Recipe | str | None") -> "Recipe":
+        """A recipe from a recipe, the name of a preset, or nothing (the defaults)."""
+        if value is None:
+            return cls()
+        return cls.preset(value) if isinstance(value, str) else value
+
+    def replace(self, **overrides: Any) -> Self:
+        """The same recipe with some settings replaced."""
+        return replace(self, **overrides)
+
+    def lr_factor(self, epochs_done: float) -> float:
+        """f(e), by which the initial learning rate is multiplied."""
+        if self.schedule == "step":
+            return float(self.step_factor ** (int(epochs_done) // self.step_epochs))
+        if self.schedule == "cosine":
+            return 0.5 * (1.0 + math.cos(math.pi * min(epochs_done / self.epochs, 1.0)))
+        return 1.0
+
+    def build_optimizer(self, named_parameters: Iterable[tuple[str, nn.Parameter]]) -> torch.optim.Optimizer:
+        """The optimizer over the parameters that require gradients; each group remembers its `base_lr`."""
+        plain: list[nn.Parameter] = []
+        scalar: list[nn.Parameter] = []
+        for name, parameter in named_parameters:
+            if parameter.requires_grad:
+                word = name.rpartition(".")[2]
+                (scalar if "bias" in word or "scale" in word else plain).append(parameter)
+        if not plain and not scalar:
+            raise ConfigurationError("no parameter of the model requires a gradient; there is nothing to train")
+        groups = [
+            {"params": members, "lr": lr, "base_lr": lr}
+            for members, lr in ((plain, self.lr), (scalar, self.lr * self.scalar_lr_factor))
+            if members
+        ]
+        if self.optimizer == "adam":
+            return torch.optim.Adam(groups, lr=self.lr, weight_decay=self.weight_decay)
+        return torch.optim.SGD(groups, lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay)
+
+    def set_lr(self, optimizer: torch.optim.Optimizer, epochs_done: float) -> float:
+        """Set every group to its base_lr·f(e) and return lr·f(e)."""
+        factor = self.lr_factor(epochs_done)
+        for group in optimizer.param_groups:
+            group["lr"] = group["base_lr"] * factor
+        return self.lr * factor
+
+
+#: Appendix B.1 of the paper. The Fixup authors' published code trains biases and scales at a tenth of lr.
+PRESETS: dict[str, dict[str, Any]] = {
+    "alexnet": {},
+    "vgg16": {},
+    "fixup_resnet50": {"lr": 0.1, "schedule": "cosine", "mixup": 0.7, "scalar_lr_factor": 0.1},
+}
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _one_of(what: str, value: object, known: Iterable[str]) -> None:
+    names = list(known)
+    if value not in names:
+        near = get_close_matches(str(value), names, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise ConfigurationError(f"recipe: {what} {value!r} is not known; {hint}known: {', '.join(names)}")

@@ -1,0 +1,68 @@
+"""Outputs of a model on a whole data set, on one rank or many, and the number by which weights are judged."""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Subset
+
+from axiograd.errors import ConfigurationError
+from axiograd.training.batches import Order, loader
+from axiograd.training.objective import call_model
+
+Metric = Literal["loss", "accuracy"] | Callable[[Tensor, Tensor], float]
+
+
+def predict(fabric: Any, model: nn.Module, data: Any, *, batch_size: int, collate: Any = None) -> tuple[Tensor, Tensor]:
+    """The model's outputs and the targets of all samples, in the data set's order, the same on every rank."""
+    n, rank, world_size = len(data), fabric.global_rank, fabric.world_size
+    mine = data if world_size == 1 else Subset(data, range(rank, n, world_size))
+    order = Order(len(mine), max(1, batch_size // world_size), shuffle=False)
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    outputs, targets = [], []
+    try:
+        with torch.no_grad():
+            for batch in loader(mine, order, collate=collate):
+                inputs = fabric.strategy.precision.convert_input(fabric.to_device(batch.inputs))
+                with fabric.autocast():
+                    outputs.append(call_model(model, inputs).cpu())
+                targets.append(torch.as_tensor(batch.target).cpu())
+    finally:
+        for module, training in modes:
+            module.training = training
+    return _gathered(fabric, torch.cat(outputs), n), _gathered(fabric, torch.cat(targets), n)
+
+
+def score(metric: Metric, task_loss: Callable[[Any, Any], Tensor], outputs: Tensor, targets: Tensor) -> float:
+    """The metric as a number of which more is better (so the loss comes negated).
+
+    >>> outputs, targets = torch.tensor([[2.0, 1.0], [0.0, 3.0]]), torch.tensor([0, 0])
+    >>> score("accuracy", torch.nn.functional.cross_entropy, outputs, targets)
+    0.5
+    """
+    if callable(metric):
+        return float(metric(outputs, targets))
+    if metric == "loss":
+        return -float(task_loss(outputs, targets))
+    if metric != "accuracy":
+        raise ConfigurationError(f"metric is {metric!r}; it must be 'loss', 'accuracy' or a callable")
+    if targets.shape == outputs.shape and targets.is_floating_point():  # a teacher's outputs: agreement
+        targets = targets.argmax(1)
+    if targets.is_floating_point() or targets.ndim != 1:
+        raise ConfigurationError(
+            f"accuracy needs one class index per sample, not {targets.dtype} of shape {tuple(targets.shape)}; "
+            "give a callable (outputs, targets) -> float"
+        )
+    return float((outputs.argmax(1) == targets).double().mean())
+
+
+def _gathered(fabric: Any, mine: Tensor, n: int) -> Tensor:
+    """Rank r holds samples r, r + world_size, …; put all of them back in order."""
+    if fabric.world_size == 1:
+        return mine
+    rows = -(-n // fabric.world_size)
+    padded = torch.cat([mine, mine[-1:].expand(rows - len(mine), *mine.shape[1:])])
+    gathered: Tensor = fabric.all_gather(padded.to(fabric.device)).cpu()
+    return gathered.transpose(0, 1).flatten(0, 1)[:n]

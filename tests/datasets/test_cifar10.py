@@ -1,0 +1,46 @@
+"""CIFAR-10 as folders and as binary batches, which hold the same images."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from axiograd.datasets import cifar10
+from axiograd.datasets._cifar10 import NAMES
+from axiograd.errors import StorageError
+
+
+@pytest.fixture
+def images():
+    pixels = np.random.default_rng(0).integers(0, 256, (10, 32, 32, 3), dtype=np.uint8)
+    return pixels, np.arange(10)
+
+
+def test_folders(images, tmp_path):
+    for pixels, label in zip(*images, strict=True):
+        for split in ("train", "test"):
+            folder = tmp_path / "cifar10" / split / NAMES[label]
+            folder.mkdir(parents=True)
+            Image.fromarray(pixels).save(folder / "0.png")
+    data = cifar10("train", tmp_path)
+    assert data.targets.tolist() == list(range(10))
+    torch.testing.assert_close(data.inputs, torch.from_numpy(images[0]).permute(0, 3, 1, 2) / 255)
+
+
+def test_binary_batches(images, tmp_path):
+    pixels, labels = images
+    records = np.concatenate(
+        [labels[:, None].astype(np.uint8), pixels.transpose(0, 3, 1, 2).reshape(10, -1)], 1
+    )
+    folder = tmp_path / "cifar-10-batches-bin"
+    folder.mkdir()
+    records[:4].tofile(folder / "data_batch_1.bin")
+    records[4:].tofile(folder / "data_batch_2.bin")
+    records[:3].tofile(folder / "test_batch.bin")
+    data = cifar10("train", tmp_path)
+    torch.testing.assert_close(data.inputs, torch.from_numpy(pixels).permute(0, 3, 1, 2) / 255)
+    assert data.targets.tolist() == labels.tolist()
+    assert len(cifar10("test", tmp_path)) == 3
+    (folder / "test_batch.bin").write_bytes(b"123")
+    with pytest.raises(StorageError, match=r"test_batch\.bin is damaged"):
+        cifar10("test", tmp_path)

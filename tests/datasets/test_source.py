@@ -1,0 +1,67 @@
+"""Where data is looked for, and what is said when it is not there."""
+
+import pytest
+
+from axiograd.datasets import catalogue, cifar10, imagenet, imagenet_sample, mnist, nhanes, tiny_imagenet
+from axiograd.datasets._source import Source
+from axiograd.errors import DataMissingError
+
+THING = Source("Thing", "thing", ("a.csv",), "https://example.org/thing", "MIT")
+
+
+@pytest.fixture
+def nowhere(tmp_path, monkeypatch):
+    monkeypatch.delenv("AXIOGRAD_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path
+
+
+def put(folder):
+    folder.mkdir(parents=True)
+    (folder / "a.csv").touch()
+    return folder
+
+
+def test_root_then_shared_folder_then_cache(nowhere, monkeypatch):
+    cached = put(nowhere / "cache" / "axiograd" / "thing")
+    assert THING.require() == cached
+    monkeypatch.setenv("AXIOGRAD_DATA", str(nowhere / "shared"))
+    assert THING.require() == cached
+    shared = put(nowhere / "shared" / "thing")
+    assert THING.require() == shared
+    given = put(nowhere / "mine" / "thing")
+    assert THING.require(nowhere / "mine") == given
+    assert THING.require(given) == given
+    assert THING.require(nowhere / "empty") == shared
+
+
+def test_a_distributions_folder_comes_last(nowhere):
+    packaged = put(nowhere / "usr")
+    source = Source("Thing", "thing", ("a.csv",), "", "MIT", elsewhere=(str(packaged),))
+    assert source.require() == packaged
+
+
+@pytest.mark.parametrize("loader", [cifar10, imagenet, imagenet_sample, mnist, nhanes, tiny_imagenet])
+def test_what_is_missing_says_where_to_get_it(loader, nowhere):
+    with pytest.raises(DataMissingError) as caught:
+        loader(root=nowhere / "given")
+    message = str(caught.value)
+    assert "http" in message
+    assert str(nowhere / "given") in message
+    assert str(nowhere / "cache" / "axiograd") in message
+    assert "AXIOGRAD_DATA" in message
+
+
+def test_catalogue_without_and_with_data(nowhere, monkeypatch):
+    before = {entry.loader: entry for entry in catalogue()}
+    assert [name for name, entry in before.items() if entry.present] in (
+        ["shapes"],
+        ["fashion_mnist", "decoy", "shapes"],
+    )
+    assert all(entry.address and entry.licence for entry in before.values())
+    sample = nowhere / "cache" / "axiograd" / "imagenet-sample"
+    sample.mkdir(parents=True)
+    (sample / "labels.csv").touch()
+    after = {entry.loader: entry for entry in catalogue()}
+    assert after["imagenet_sample"].path == sample
+    assert sample in before["imagenet_sample"].looked_in

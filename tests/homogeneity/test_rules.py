@@ -1,0 +1,58 @@
+"""Every rule against brute force: what is certified scales, what is refused does not."""
+
+import pytest
+import torch
+
+from axiograd.homogeneity import certify
+from homogeneity.support_cases import GROUPS, inputs
+from homogeneity.support_oracle import refutes_every_degree, scales
+
+
+@pytest.fixture(scope="module")
+def degrees():
+    """One export per group: each case is one output."""
+    found = {}
+    for group, cases in GROUPS.items():
+
+        def model(x, image, cases=cases):
+            return tuple(case.function(x.clone(), image.clone()) for case in cases)
+
+        certificate = certify(model, inputs())
+        assert len(certificate.degrees) == len(cases), certificate
+        found |= {(group, case.name): degree for case, degree in zip(cases, certificate.degrees, strict=True)}
+    return found
+
+
+ALL = [
+    pytest.param(group, case, id=f"{group}: {case.name}") for group, cases in GROUPS.items() for case in cases
+]
+
+
+@pytest.mark.parametrize(("group", "case"), ALL)
+def test_degree(group, case, degrees):
+    assert degrees[group, case.name] == (None if case.degree is None else pytest.approx(case.degree))
+
+
+@pytest.mark.parametrize(("group", "case"), ALL)
+def test_oracle(group, case):
+    function = lambda x, i: case.function(x.clone(), i.clone())  # noqa: E731 - in-place cases must not share inputs
+    if case.degree is not None:
+        tolerance = 1e-5 if "float32" in case.name else 1e-9
+        fits, error = scales(function, inputs(), case.degree, tolerance=tolerance)
+        assert fits, error
+    elif not case.conservative:
+        assert any(refutes_every_degree(function, inputs(seed)) for seed in range(5))
+
+
+def test_every_case_alone_agrees_with_the_group(degrees):
+    """A few of each group alone: other outputs in the same program change nothing."""
+    for group, cases in GROUPS.items():
+        for case in cases[:2]:
+            certificate = certify(case.function, inputs())
+            assert certificate.degrees[0] == degrees[group, case.name]
+
+
+def test_names_are_unique():
+    for cases in GROUPS.values():
+        assert len({case.name for case in cases}) == len(cases)
+    assert torch.get_default_dtype() == torch.float32

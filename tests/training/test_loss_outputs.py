@@ -1,0 +1,128 @@
+"""Which outputs and inputs the prior sees."""
+
+import itertools
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from axiograd.errors import ConfigurationError, TargetError
+from axiograd.priors import L1, Gini, RightReasons
+from axiograd.training.loss import AttributionLoss
+from support.small_xdnn import (
+    BATCH,
+    CLASSES,
+    MASK,
+    Net,
+    Y,
+    attributions_by_hand,
+    grads,
+    make_inputs,
+    make_net,
+    xgradient_loss,
+)
+
+
+@pytest.fixture(name="model")
+def _model() -> Net:
+    return make_net()
+
+
+@pytest.fixture(name="x")
+def _x() -> torch.Tensor:
+    return make_inputs()
+
+
+def test_all_sums_the_prior_over_outputs(model: Net, x: torch.Tensor) -> None:
+    terms = xgradient_loss(outputs="all")(model, x, Y, mask=MASK)
+    by_hand = attributions_by_hand(model, x)
+    torch.testing.assert_close(terms.prior, (by_hand[..., :2] ** 2).sum() / BATCH)
+    torch.testing.assert_close(terms.attributions, by_hand)
+    gini = xgradient_loss(Gini(), outputs="all")(model, x, Y).prior
+    torch.testing.assert_close(gini, sum(Gini()(one) for one in by_hand))
+
+
+def test_random_combinations_are_unbiased_for_all_outputs(x: torch.Tensor) -> None:
+    """Exactly: the mean over all sign patterns of value and gradient, which are equally likely, is that of "all"."""
+    torch.manual_seed(0)
+    model = Net(3)
+    one, y, mask = x[:1], Y[:1], MASK[:1]
+
+    def value_and_gradient(loss, **options):
+        model.zero_grad()
+        value = loss(model, one, y, mask=mask, **options).prior
+        value.backward()
+        return torch.cat([value.detach().reshape(1), grads(model)])
+
+    from axiograd.attribution import LinearTarget
+
+    loss = AttributionLoss(F.cross_entropy, RightReasons(), degree=1)
+    patterns = [LinearTarget(torch.tensor([signs])) for signs in itertools.product([-1.0, 1.0], repeat=3)]
+    mean = torch.stack([value_and_gradient(loss, attribution_target=p) for p in patterns]).mean(0)
+    exact = value_and_gradient(AttributionLoss(F.cross_entropy, RightReasons(), outputs="all", degree=1))
+    torch.testing.assert_close(mean, exact, rtol=1e-12, atol=1e-14)
+
+
+def test_random_combinations_are_drawn_anew_and_average_to_all(model: Net, x: torch.Tensor) -> None:
+    generator = torch.Generator().manual_seed(0)
+    random = xgradient_loss(outputs="random", generator=generator)
+    exact = xgradient_loss(outputs="all")(model, x, Y, mask=MASK).prior
+    values = torch.stack([random(model, x, Y, mask=MASK).prior.detach() for _ in range(1500)])
+    standard_error = values.std() / len(values) ** 0.5
+    assert len(set(values.tolist())) > 1000
+    assert (values.mean() - exact).abs() < 4 * standard_error
+    assert standard_error < 0.05 * exact
+
+
+@pytest.mark.parametrize("shape", [(BATCH,), (BATCH, 1)])
+@pytest.mark.parametrize("labels", [torch.float64, torch.long])
+def test_a_single_logit_is_attributed_whatever_the_labels(shape, labels, x: torch.Tensor) -> None:
+    model = Net(1)
+
+    def task(outputs, target):
+        return F.binary_cross_entropy_with_logits(outputs.flatten(), target.to(outputs))
+
+    loss = AttributionLoss(task, L1(), degree=1)
+    terms = loss(lambda v: model(v).reshape(shape), x, (Y > 1).to(labels))
+    torch.testing.assert_close(terms.attributions, attributions_by_hand(model, x)[0])
+
+
+def test_targets_that_name_no_output_are_refused_with_advice(model: Net, x: torch.Tensor) -> None:
+    loss = AttributionLoss(F.mse_loss, L1(), degree=1)
+    values = torch.randn(BATCH, CLASSES, dtype=torch.float64)
+    with pytest.raises(
+        TargetError, match=r'float64 of shape \(5, 4\)\) do not name one of the 4 outputs.*outputs="all"'
+    ):
+        loss(model, x, values)
+    terms = loss(model, x, values, attribution_target=2)
+    torch.testing.assert_close(terms.attributions, attributions_by_hand(model, x)[2])
+    assert AttributionLoss(F.mse_loss, L1(), degree=1, outputs="all")(model, x, values).prior > 0
+
+
+def test_a_mixture_of_targets_is_attributed_as_a_mixture(model: Net, x: torch.Tensor) -> None:
+    def mixed(outputs):
+        rows = torch.arange(BATCH)
+        return 0.3 * outputs[rows, Y] + 0.7 * outputs[rows, Y.flip(0)]
+
+    loss = AttributionLoss(lambda o, y: o.square().mean(), L1(), degree=1)
+    terms = loss(model, x, mixed)
+    by_hand, rows = attributions_by_hand(model, x), torch.arange(BATCH)
+    torch.testing.assert_close(terms.attributions, 0.3 * by_hand[Y, rows] + 0.7 * by_hand[Y.flip(0), rows])
+    with pytest.raises(TargetError, match="not linear"):
+        loss(model, x, lambda outputs: outputs.square().sum(1))
+
+
+def test_the_prior_is_about_one_of_several_inputs(x: torch.Tensor) -> None:
+    torch.manual_seed(0)
+    a, b = Net(), Net()
+
+    def both(left, right):
+        return a(left) + b(right)
+
+    loss = AttributionLoss(F.cross_entropy, L1(), degree=1, of=1)
+    terms = loss(both, (x, 2 * x), Y)
+    torch.testing.assert_close(terms.prior, L1()(attributions_by_hand(b, 2 * x)[Y, torch.arange(BATCH)]))
+    named = AttributionLoss(F.cross_entropy, L1(), degree=1, of="right")
+    torch.testing.assert_close(named(both, {"left": x, "right": 2 * x}, Y).prior, terms.prior)
+    with pytest.raises(ConfigurationError, match=r"inputs \['0', '1'\]; say of which one"):
+        AttributionLoss(F.cross_entropy, L1(), degree=1)(both, (x, x), Y)

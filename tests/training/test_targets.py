@@ -1,0 +1,71 @@
+import pytest
+import torch
+
+from axiograd.attribution import LinearTarget
+from axiograd.errors import TargetError
+from axiograd.training.targets import attribution_target, output_weights, random_combination
+
+N = torch.Size([2, 3])
+
+
+def test_random_signs_are_independent_of_zero_mean_and_unit_variance() -> None:
+    weights = random_combination(torch.Size([20_000, 4]), torch.Generator().manual_seed(0)).weights
+    assert set(weights.flatten().tolist()) == {-1.0, 1.0}
+    error = 5 / 20_000**0.5
+    assert weights.mean(0).abs().max() < error
+    torch.testing.assert_close(weights.T @ weights / 20_000, torch.eye(4), rtol=0, atol=error)
+    assert (weights[:-1] * weights[1:]).mean(0).abs().max() < error  # samples are independent, too
+
+
+def test_every_output_of_a_map_has_its_sign() -> None:
+    target = random_combination(torch.Size([2, 3, 4, 4]))
+    assert target.weights.shape == (2, 48)
+    assert target(torch.ones(2, 3, 4, 4)).shape == (2,)
+
+
+def test_the_global_random_state_is_used_without_a_generator() -> None:
+    torch.manual_seed(0)
+    first = random_combination(N).weights
+    torch.manual_seed(0)
+    assert torch.equal(random_combination(N).weights, first)
+
+
+def test_choices() -> None:
+    labels = torch.tensor([2, 0])
+    assert torch.equal(attribution_target("target", labels, N), labels)
+    assert torch.equal(attribution_target("target", labels[:, None], N), labels)
+    assert attribution_target("all", labels, N) == "all"
+    assert attribution_target(None, labels, N) is None
+    assert isinstance(attribution_target("random", labels, N), LinearTarget)
+    assert attribution_target("target", labels, torch.Size([2])) is None
+
+
+@pytest.mark.parametrize(
+    ("labels", "shape"),
+    [
+        (torch.tensor([0.5, 1.0]), N),
+        (torch.tensor([True, False]), N),
+        (torch.zeros(2, 4, 4, dtype=torch.long), torch.Size([2, 3, 4, 4])),
+        (torch.zeros(3, dtype=torch.long), N),
+        (None, N),
+    ],
+)
+def test_targets_that_name_no_output_are_refused(labels, shape) -> None:
+    with pytest.raises(TargetError, match="do not name one of the"):
+        attribution_target("target", labels, shape)
+
+
+def test_weights_of_outputs_say_the_same_as_the_target() -> None:
+    outputs = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    cpu = outputs.device
+
+    def scalars(target, n=N):
+        return (output_weights(target, n, cpu) * outputs.reshape(n)).sum(-1)
+
+    assert scalars(torch.tensor([2, 0])).tolist() == [[3.0, 4.0]]
+    assert torch.equal(scalars("all"), outputs.T)
+    weights = LinearTarget(torch.tensor([[1.0, -1.0, 1.0]]))
+    assert torch.equal(scalars(weights)[0], weights(outputs))
+    assert output_weights(None, torch.Size([2]), cpu).tolist() == [[[1.0], [1.0]]]
+    with pytest.raises(TargetError, match="not a weighted sum"):
+        output_weights(lambda o: o, N, cpu)
