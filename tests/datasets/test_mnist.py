@@ -28,9 +28,7 @@ def test_test_split(loader, mean):
 
 
 def idx(shape, values):
-    return gzip.compress(
-        bytes([0, 0, 8, len(shape)]) + struct.pack(f">{len(shape)}I", *shape) + bytes(values)
-    )
+    return gzip.compress(bytes([0, 0, 8, len(shape)]) + struct.pack(f">{len(shape)}I", *shape) + bytes(values))
 
 
 def test_idx_files(tmp_path):

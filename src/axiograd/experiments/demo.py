@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ Progress = Callable[[int, int], None]
 #: Strength of the prior, and the learning rate of all three trainings.
 WEIGHT, LEARNING_RATE = 1.0, 3e-3
 #: Shapes so faint that the tag is the easier thing to learn.
-CONTRAST = 0.4
+CONTRAST = 0.45
 
 
 @dataclass(frozen=True)
@@ -72,21 +73,22 @@ def normalised(images: Tensor) -> Tensor:
 
 def network() -> nn.Sequential:
     """A small convolutional network with biases, as everybody builds it."""
-    return nn.Sequential(
-        nn.Conv2d(3, 16, 5, stride=2, padding=2),
-        nn.ReLU(),
-        nn.Conv2d(16, 32, 3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(32, 64, 3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(64, 64, 3, padding=1),
-        nn.ReLU(),
-        nn.AdaptiveAvgPool2d(1),
-        nn.Flatten(),
-        nn.Linear(64, 4),
-    )
+    layers: dict[str, nn.Module] = {
+        "conv1": nn.Conv2d(3, 16, 5, stride=2, padding=2),
+        "relu1": nn.ReLU(),
+        "conv2": nn.Conv2d(16, 32, 3, padding=1),
+        "relu2": nn.ReLU(),
+        "pool2": nn.MaxPool2d(2),
+        "conv3": nn.Conv2d(32, 64, 3, padding=1),
+        "relu3": nn.ReLU(),
+        "pool3": nn.MaxPool2d(2),
+        "conv4": nn.Conv2d(64, 64, 3, padding=1),
+        "relu4": nn.ReLU(),
+        "pool4": nn.AdaptiveAvgPool2d(1),
+        "flatten": nn.Flatten(),
+        "classes": nn.Linear(64, 4),
+    }
+    return nn.Sequential(OrderedDict(layers))
 
 
 def accuracy(model: nn.Module, data: Data) -> Accuracy:
