@@ -214,7 +214,7 @@ def test_a_batch_is_the_same_as_its_samples(image):
     one, many = Report("title"), Report("title")
     for i, name in enumerate(names):
         one.add_sample(name, {"m": x[i]}, image=x[i], label=i, completeness={"m": 0.5 * i}, featured=i < 1)
-    many.add_samples(names, {"m": x}, image=x, label=[0, 1], completeness={"m": torch.tensor([0.0, 0.5])}, featured=1)
+    many.add_samples(names, {"m": x}, image=x, label=[0, 1], completeness={"m": torch.tensor([0.0, 0.5])}, featured=[0])
     assert Elements(one.to_html()).scripts == Elements(many.to_html()).scripts
     with pytest.raises(InputError, match="1 label for 2"):
         many.add_samples(names, x, label=[0])

@@ -2,7 +2,7 @@
 
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -172,19 +172,21 @@ class Report:
         attributions: Any,
         *,
         features: Sequence[str] | None = None,
-        featured: int = 0,
+        featured: Collection[int] = (),
         **columns: Any,
     ) -> None:
         """A batch of samples: attributions [batch, …] or {view: [batch, …]}, and everything else one per sample.
 
+        ``featured`` are the places in the batch of those that are shown at the top.
+
         >>> report = Report("two")
         >>> x = torch.rand(2, 1, 4, 4)
-        >>> report.add_samples(["a", "b"], {"before": x, "after": -x}, image=x, label=["cat", "dog"], featured=1)
+        >>> report.add_samples(["a", "b"], {"before": x, "after": -x}, image=x, label=["cat", "dog"], featured=[0])
         """
         for i, name in enumerate(names):
             each = {key: _row(column, i, len(names), key) for key, column in columns.items()}
             row = _row(attributions, i, len(names), "attributions")
-            self.add_sample(name, row, features=features, featured=i < featured, **each)
+            self.add_sample(name, row, features=features, featured=i in featured, **each)
 
     def to_html(self) -> str:
         """The page as text."""
