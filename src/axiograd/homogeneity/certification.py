@@ -44,9 +44,7 @@ def certify(
     2.0
     """
     model = unwrap(model)
-    arguments = take_apart(
-        example_inputs, additional_forward_args=additional_forward_args, wrt=wrt, baseline=baseline
-    )
+    arguments = take_apart(example_inputs, additional_forward_args=additional_forward_args, wrt=wrt, baseline=baseline)
     key = CACHE.key(model, arguments)
     found = CACHE.find(model, key)
     if found is not None:
@@ -106,8 +104,7 @@ def _walk(
             cut,
             op="detach" if hasattr(cut.target, "_schema") else "no_grad",
             reason=(
-                "The gradient of a value that depends on the input is cut, so that autograd's ∇F is "
-                "not that of F."
+                "The gradient of a value that depends on the input is cut, so that autograd's ∇F is not that of F."
             ),
             fix="Leave the value attached, or compute it from constants.",
             kind="gradient",
@@ -139,9 +136,7 @@ def _input(leaf: Leaf) -> Value:
     return Value(degree=1.0, offset=leaf.baseline)
 
 
-def _output(
-    output: str | ConstantArgument, nodes: dict[str, fx.Node], interpreter: Interpreter
-) -> tuple[Value, bool]:
+def _output(output: str | ConstantArgument, nodes: dict[str, fx.Node], interpreter: Interpreter) -> tuple[Value, bool]:
     if isinstance(output, ConstantArgument):
         value = output.value
         return (number(value) if isinstance(value, int | float) else of_degree(0)), False
@@ -194,8 +189,7 @@ def _verdict(degrees: list[float | None], report: Report, *, traced: bool) -> fl
         )
         _refuse(
             report,
-            f"The output has degree {degree:g}, below 1: {why}, and Integrated Gradients has no closed "
-            "form there.",
+            f"The output has degree {degree:g}, below 1: {why}, and Integrated Gradients has no closed form there.",
             f"Take out the last normalisation or squashing, or use a scale-keeping one. {LIFT_FIX}",
         )
     return degree

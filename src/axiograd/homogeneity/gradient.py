@@ -47,6 +47,4 @@ def _cuts(node: fx.Node) -> bool:
 
 def _is_floating(node: fx.Node) -> bool:
     leaves = pytree.tree_leaves(node.meta.get("val"))
-    return (
-        any(isinstance(v, Tensor) and (v.is_floating_point() or v.is_complex()) for v in leaves) or not leaves
-    )
+    return any(isinstance(v, Tensor) and (v.is_floating_point() or v.is_complex()) for v in leaves) or not leaves

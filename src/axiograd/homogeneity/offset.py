@@ -52,9 +52,7 @@ def _apply(interpreter: "Interpreter", node: fx.Node) -> Any:
 
     try:
         with torch.no_grad():
-            return node.target(
-                *materialise(interpreter.read(node.args)), **materialise(interpreter.read(node.kwargs))
-            )  # type: ignore[operator]
+            return node.target(*materialise(interpreter.read(node.args)), **materialise(interpreter.read(node.kwargs)))  # type: ignore[operator]
     except Exception:  # noqa: BLE001 - what cannot be computed cannot be followed
         return None
 

@@ -131,8 +131,7 @@ def pad(call: Call) -> Result:
 def grid_sampler(call: Call) -> Result:
     call.require_invariant(
         call.value("grid"),
-        f"The sampling grid has degree {call.degree('grid'):g}, so that scaling the input moves the "
-        "places it reads.",
+        f"The sampling grid has degree {call.degree('grid'):g}, so that scaling the input moves the places it reads.",
         "Compute the grid from normalised values.",
     )
     return call.value("input")
