@@ -29,7 +29,8 @@ def test_yes_is_0_and_no_is_1(file):
 
 
 def test_json():
-    certificate = json.loads(run(app, ["check", "mlp", "--json"]).stdout)
+    done = run(app, ["check", "mlp", "--json"], catch_exceptions=False)
+    certificate = json.loads(done.stdout)
     assert not certificate["ok"]
     assert [v["parameters"] for v in certificate["violations"]] == [[f"{i}.bias"] for i in (0, 2, 4, 6)]
 

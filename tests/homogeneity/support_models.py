@@ -60,7 +60,7 @@ class Bottleneck(nn.Module):
 
 
 class ResNet(nn.Module):
-    """Three convolutions per block, as in ResNet-50 and -152 (16, 50 blocks); norm=nn.Identity is Fixup's shape."""
+    """Three convolutions per block: ResNet-50 has 16 blocks, -152 has 50; Fixup has no norm."""
 
     def __init__(self, blocks, norm=nn.BatchNorm2d, width=4, *, bias=True):
         super().__init__()

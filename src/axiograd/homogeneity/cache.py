@@ -9,20 +9,27 @@ from torch import Tensor, nn
 
 from axiograd.homogeneity.certificate import Certificate
 from axiograd.homogeneity.inputs import Arguments
-from axiograd.homogeneity.rules.registry import RULES
+from axiograd.homogeneity.rules.registry import rules_version
 
-_PLAIN = (bool, int, float, str, type(None))
+_PLAIN = frozenset((bool, int, float, str, type(None)))
+
+#: Certificates kept per model; more than a handful of shapes are rare.
+_MOST_ENTRIES = 16
 
 
 class _Entry:
     """A certificate with what it depends on."""
 
-    def __init__(self, certificate: Certificate, consulted: list[Tensor]) -> None:
+    def __init__(self, certificate: Certificate, model: nn.Module, consulted: list[Tensor]) -> None:
         self.certificate = certificate
+        # As long as these are alive, an equal id means the same module.
+        self._modules = [weakref.ref(module) for module in model.modules()]
         # Values, not version counters: `p.data.fill_(1)` does not count as a change of version.
         self._consulted = [(weakref.ref(t), t.detach().clone()) for t in consulted]
 
     def holds(self) -> bool:
+        if any(reference() is None for reference in self._modules):
+            return False
         for reference, value in self._consulted:
             tensor = reference()
             if tensor is None or tensor.shape != value.shape or not torch.equal(tensor, value):
@@ -40,7 +47,7 @@ class CertificateCache:
         """None: not to be cached."""
         if not isinstance(model, nn.Module):
             return None
-        return _structure(model), _signature(arguments), len(RULES), torch.is_autocast_enabled("cpu")
+        return _structure(model), _signature(arguments), rules_version(), torch.is_autocast_enabled("cpu")
 
     def find(self, model: Callable[..., Any], key: Any) -> Certificate | None:
         if key is None or not isinstance(model, nn.Module):
@@ -49,47 +56,41 @@ class CertificateCache:
         return entry.certificate if entry is not None and entry.holds() else None
 
     def keep(
-        self, model: Callable[..., Any], key: Any, certificate: Certificate, consulted: list[Tensor] | None
+        self, model: Callable[..., Any], key: Any, certificate: Certificate, consulted: list[Tensor]
     ) -> None:
-        if key is None or consulted is None or not isinstance(model, nn.Module):
+        if key is None or not isinstance(model, nn.Module):
             return
         entries = self._entries.setdefault(model, {})
         if len(entries) >= _MOST_ENTRIES:
             entries.clear()
-        entries[key] = _Entry(certificate, consulted)
-
-
-#: Certificates kept per model; more than a handful of shapes are rare.
-_MOST_ENTRIES = 16
-
-
-class _Same:
-    """Compares by identity, without keeping its object alive."""
-
-    __slots__ = ("_hash", "_reference")
-
-    def __init__(self, item: object) -> None:
-        self._reference = weakref.ref(item)
-        self._hash = id(item)
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def __eq__(self, other: object) -> bool:
-        mine = self._reference()
-        return isinstance(other, _Same) and mine is not None and mine is other._reference()
+        entries[key] = _Entry(certificate, model, consulted)
 
 
 def _structure(model: nn.Module) -> tuple[Any, ...]:
-    """Every module by identity, with its plain attributes, names of tensors, and hooks."""
+    """Every module with its plain attributes, tensors and hooks; runs on every use, hence no recursion."""
     parts: list[Any] = []
-    for module in model.modules():
-        state = vars(module)
-        parts.append(_Same(module))
-        parts += [(k, v) for k, v in state.items() if type(v) in _PLAIN]
-        parts += [(k, v is None) for k, v in module._parameters.items()]  # noqa: SLF001 - the cheap way in
-        parts.append((*module._buffers, *module._forward_hooks, *module._forward_pre_hooks))  # noqa: SLF001
+    stack: list[nn.Module | None] = [model]
+    while stack:
+        module = stack.pop()
+        parts.append(id(module))
+        if module is None:
+            continue
+        state = module.__dict__
+        for name, value in state.items():
+            if value.__class__ in _PLAIN:
+                parts.append(value)
+            elif isinstance(value, Tensor):
+                parts.append(id(value))
+            elif name in _TENSORS:
+                parts.extend(map(id, value.values()))
+            elif name in _HOOKS:
+                parts.extend(value)
+        stack.extend(state["_modules"].values())
     return tuple(parts)
+
+
+_TENSORS = frozenset(("_parameters", "_buffers"))
+_HOOKS = frozenset(("_forward_hooks", "_forward_pre_hooks"))
 
 
 def _signature(arguments: Arguments) -> tuple[Any, ...]:

@@ -14,7 +14,7 @@ from axiograd.homogeneity.failure import explain_failure
 from axiograd.homogeneity.gradient import ancestors, gradient_cuts
 from axiograd.homogeneity.inputs import Arguments, Leaf, take_apart
 from axiograd.homogeneity.interpret import Interpreter
-from axiograd.homogeneity.model import describe_mode, describe_model, unwrap
+from axiograd.homogeneity.model import describe_mode, describe_model, require_shapes, unwrap
 from axiograd.homogeneity.report import Report
 from axiograd.homogeneity.trace import Program, trace
 from axiograd.homogeneity.wording import LIFT_FIX
@@ -56,7 +56,8 @@ def certify(
     return certificate
 
 
-def _certify(model: Callable[..., Any], arguments: Arguments) -> tuple[Certificate, list[Tensor] | None]:
+def _certify(model: Callable[..., Any], arguments: Arguments) -> tuple[Certificate, list[Tensor]]:
+    require_shapes(model)
     report = Report()
     shifted = any(leaf.baseline is not None for leaf in arguments.leaves)
     consulted: dict[int, Tensor] = {}
@@ -202,3 +203,7 @@ def _verdict(degrees: list[float | None], report: Report, *, traced: bool) -> fl
 
 def _refuse(report: Report, reason: str, fix: str) -> None:
     report.add(Violation(module="", op="output", source="", reason=reason, fix=fix, kind="output"))
+
+
+#: `certify` looks into the cache by itself; the name is for those who want to read it at the call.
+cached_certify = certify

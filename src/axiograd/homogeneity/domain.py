@@ -52,7 +52,7 @@ class Constant:
             return float(value)
         if not isinstance(value, Tensor) or value.is_meta or value.numel() == 0 or value.is_complex():
             return None
-        first = value.reshape(-1)[0]
+        first = value.detach().reshape(-1)[0]
         return float(first) if bool((value == first).all()) else None
 
 

@@ -13,6 +13,7 @@ from axiograd.homogeneity.offset import follow_offset
 from axiograd.homogeneity.report import Report, Silent
 from axiograd.homogeneity.rules import lookup
 from axiograd.homogeneity.rules.call import Call, Sink, as_value, flatten, is_invariant
+from axiograd.homogeneity.rules.registry import Rule
 
 #: What a node stands for: a value, or a tuple of them.
 Known: TypeAlias = Any
@@ -111,7 +112,19 @@ class Interpreter:
                 kind="rule",
             )
             return self._spread(node, UNKNOWN, values, sound=False)
-        return self._spread(node, found(call), values, sound=call.sound, exact=call.exact)
+        return self._spread(node, self._ask(found, call), values, sound=call.sound, exact=call.exact)
+
+    def _ask(self, found: Rule, call: Call) -> Any:
+        """What a rule says; one that stumbles over its arguments proves nothing."""
+        try:
+            return found(call)
+        except (KeyError, TypeError, IndexError, AttributeError, ValueError, StopIteration) as error:
+            call.report(
+                f"The rule for {call.title} does not understand this call ({type(error).__name__}: {error}).",
+                "Write the operator in another way, or add a rule that covers this call.",
+                kind="rule",
+            )
+            return UNKNOWN
 
     def _invariant(self, node: fx.Node, name: str, arguments: dict[str, Any], values: list[Value]) -> Known:
         """Anything computed from values of degree 0 is of degree 0; a rule may know that it is zero or "
@@ -121,7 +134,7 @@ class Interpreter:
         if found is not None:
             sink: Sink = Silent()
             call = Call(node, name, arguments, sink)
-            sharper = found(call)
+            sharper = self._ask(found, call)
             items = sharper if isinstance(sharper, tuple) else (sharper,)
             if (
                 call.sound
@@ -130,7 +143,7 @@ class Interpreter:
             ):
                 result = sharper
             elif "dropout" in name or self._is_random(node):
-                found(Call(node, name, arguments, _AssumptionsOnly(self.report)))
+                self._ask(found, Call(node, name, arguments, _AssumptionsOnly(self.report)))
         return self._spread(node, result, values)
 
     def _spread(

@@ -24,6 +24,13 @@ def unwrap(model: Callable[..., Any]) -> Callable[..., Any]:
             f"{type(model).__name__} hides its operators behind TorchScript: pass the Python module that "
             "it was made from"
         )
+    if not callable(model):
+        raise InputError(f"{type(model).__name__} is no model: pass a torch.nn.Module or a callable")
+    return model
+
+
+def require_shapes(model: Callable[..., Any]) -> None:
+    """Refuse lazy parameters, which have no shape yet."""
     if isinstance(model, nn.Module):
         tensors = [*model.named_parameters(), *model.named_buffers()]
         lazy = [name for name, tensor in tensors if is_lazy(tensor)]
@@ -32,9 +39,6 @@ def unwrap(model: Callable[..., Any]) -> Callable[..., Any]:
                 f"parameters without a shape yet: {', '.join(lazy[:5])}; run the model once on an input "
                 "to initialise them"
             )
-    elif not callable(model):
-        raise InputError(f"{type(model).__name__} is no model: pass a torch.nn.Module or a callable")
-    return model
 
 
 def describe_model(model: Callable[..., Any]) -> str:

@@ -95,6 +95,7 @@ def untouched(model: Callable[..., Any]) -> Iterator[None]:
         warnings.catch_warnings(),
         torch.random.fork_rng(),
         record_user_lines(model),
+        torch.inference_mode(mode=False),
         torch.enable_grad(),
         quiet,
     ):
@@ -108,12 +109,18 @@ def untouched(model: Callable[..., Any]) -> Iterator[None]:
             logging.disable(level)
 
 
+def _leave_inference(value: Any) -> Any:
+    if not isinstance(value, Tensor):
+        return value
+    return value.clone() if value.is_inference() else value.detach()
+
+
 def trace(model: Callable[..., Any], arguments: Arguments, *, static: bool = False) -> Program:
     """Export the model as it is, in its mode, on the example's shapes; raises what the export raises."""
     module = model if isinstance(model, nn.Module) else AsModule(model)
-    values = [v.detach() if isinstance(v, Tensor) else v for v in (leaf.value for leaf in arguments.leaves)]
-    args, kwargs = arguments.rebuild(values)
     with untouched(model):
+        values = [_leave_inference(leaf.value) for leaf in arguments.leaves]
+        args, kwargs = arguments.rebuild(values)
         exported = _export(module, args, kwargs, values, static=static)
         original = exported.graph
         opened = _without_rule(original)
@@ -153,7 +160,8 @@ def _name(op: Any) -> str:
 
 
 def _without_rule(graph: fx.Graph) -> set[str]:
-    names = {_name(node.target) for node in graph.nodes if node.op == "call_function"}
+    """Operators whose result is used but that no rule knows; perhaps their parts are known."""
+    names = {_name(node.target) for node in graph.nodes if node.op == "call_function" and node.users}
     return {name for name in names if name and lookup(name) is None}
 
 

@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from axiograd._typing import Inputs, Target
 from axiograd.errors import InputError, NotFiniteError, TargetError
 from axiograd.homogeneity.inputs import Arguments, scalable, take_apart
-from axiograd.homogeneity.model import describe_model, unwrap
+from axiograd.homogeneity.model import describe_model, require_shapes, unwrap
 
 #: Near 1: an epsilon or a softmax looks homogeneous at scales far from the data's own.
 ALPHAS = (0.5, 0.8, 1.25, 2.0)
@@ -87,10 +87,18 @@ def verify(
     (True, 2.0)
     """
     model = unwrap(model)
+    require_shapes(model)
     arguments = take_apart(
         inputs, additional_forward_args=additional_forward_args, wrt=wrt, baseline=baseline
     )
     _require_finite(arguments)
+    with torch.inference_mode(mode=False):
+        return _verify(model, arguments, degree, target, tolerance)
+
+
+def _verify(
+    model: Callable[..., Any], arguments: Arguments, degree: float, target: Target, tolerance: float
+) -> Verification:
     twin, dtype = _in_double(model, arguments)
     probe = _Probe(twin, arguments, dtype, target)
     base = probe.outputs(1.0)
@@ -142,9 +150,7 @@ class _Probe:
                 return _largest((degree * out).abs() / size)
             v = torch.ones_like(out, requires_grad=True)
             grads = torch.autograd.grad(out, points, v, create_graph=True, allow_unused=True)
-            inner = torch.stack(
-                [_dot(p.detach(), g) for p, g in zip(points, grads, strict=True) if g is not None]
-            )
+            inner = torch.stack(list(map(_dot, points, grads)))
             moved = torch.autograd.grad(inner.sum(), v, allow_unused=True)[0] if inner.requires_grad else None
         out = out.detach()
         along = torch.zeros_like(out) if moved is None else moved
@@ -155,7 +161,7 @@ class _Probe:
         found = []
         for leaf in self.arguments.leaves:
             if leaf.scales:
-                value = leaf.value.detach().to(_like(leaf.value, self.dtype))
+                value = leaf.value.detach().clone().to(_like(leaf.value, self.dtype))
                 found.append(value if leaf.baseline is None else value - leaf.baseline.to(value.dtype))
         return found
 
@@ -243,7 +249,10 @@ def _measured(base: Tensor, logs: list[tuple[float, Tensor]]) -> float:
     return top / bottom if bottom else math.nan
 
 
-def _dot(point: Tensor, grad: Tensor) -> Tensor:
+def _dot(point: Tensor, grad: Tensor | None) -> Tensor:
+    point = point.detach()
+    if grad is None:
+        return torch.zeros((), dtype=point.dtype.to_real(), device=point.device)
     if point.is_complex():
         return (torch.view_as_real(point) * torch.view_as_real(grad.resolve_conj())).sum()
     return (point * grad).sum()

@@ -27,6 +27,7 @@ class PatchedForward:
         self.calibrating = False
         self.calls: Counter[str] = Counter()
         self.edits: dict[str, tuple[str, str, str]] = {}
+        self.on_rewrite: Callable[[], None] | None = None
 
     @property
     def __code__(self) -> CodeType:  # torch.export reads the names of the arguments from it
@@ -93,6 +94,8 @@ class _Rewriter(TorchFunctionMode):
         patched, module = self.patched, self.patched.module
         site = f"homogeneous_{kind}_{self.ordinals[kind]}"
         self.ordinals[kind] += 1
+        if patched.on_rewrite is not None:
+            patched.on_rewrite()
         if patched.calibrating:
             with torch.no_grad():
                 _calibrate(module, site, fit().detach(), patched.calls[site])

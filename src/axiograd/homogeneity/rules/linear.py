@@ -8,6 +8,7 @@ from axiograd.homogeneity.rules.registry import Result, aten, rule
 from axiograd.homogeneity.wording import BIAS_FIX, describe_constants
 
 _PRODUCTS = """
+    _trilinear
     mm bmm matmul mv dot vdot inner outer ger linalg_vecdot linalg_matmul kron cross linalg_cross tensordot
     chain_matmul linalg_multi_dot einsum
 """
@@ -29,7 +30,7 @@ def layer(call: Call) -> Result:
     return with_bias(call, call.product(image, call.value("weight")), call.get("bias"))
 
 
-@rule("aten::bilinear", "aten::_trilinear")
+@rule("aten::bilinear")
 def bilinear(call: Call) -> Result:
     factors = [call.value(name) for name in ("input1", "input2", "weight")]
     return with_bias(call, product(factors), call.get("bias"))

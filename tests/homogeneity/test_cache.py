@@ -1,0 +1,140 @@
+"""A certificate lives as long as what the proof looked at."""
+
+import gc
+import weakref
+
+import pytest
+import torch
+from torch import nn
+
+from axiograd.homogeneity import certification, certify, rule
+from homogeneity.support_models import MLP, ResNet
+
+X = torch.randn(4, 6)
+
+
+@pytest.fixture
+def proofs(monkeypatch):
+    """Counts the proofs that were really made."""
+    made = []
+    original = certification._certify
+
+    def counting(*args):
+        made.append(1)
+        return original(*args)
+
+    monkeypatch.setattr(certification, "_certify", counting)
+    return made
+
+
+def _zero_bias():
+    model = MLP(bias=True)
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):
+            nn.init.zeros_(parameter)
+    return model
+
+
+def test_second_call_is_free(proofs):
+    model = MLP(bias=False)
+    assert certify(model, X) is certify(model, X + 1)
+    assert len(proofs) == 1
+
+
+def test_training_weights_does_not_invalidate(proofs):
+    model = MLP(bias=False)
+    certify(model, X)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    model(X).sum().backward()
+    optimizer.step()
+    certify(model, X)
+    assert len(proofs) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: nn.init.ones_(m.out.bias),
+        lambda m: m.out.bias.data.fill_(1.0),
+        lambda m: setattr(m.out.bias, "data", torch.ones(3)),
+        lambda m: setattr(m.out, "bias", nn.Parameter(torch.ones(3))),
+        lambda m: setattr(m, "out", nn.Linear(8, 3)),
+        lambda m: m.load_state_dict({k: torch.ones_like(v) for k, v in m.state_dict().items()}),
+        lambda m: m.register_forward_hook(lambda module, args, out: out + 1),
+    ],
+    ids=["init", "data.fill_", "data", "parameter", "module", "load_state_dict", "hook"],
+)
+def test_a_bias_that_was_zero(change, proofs):
+    model = _zero_bias()
+    assert certify(model, X).ok
+    change(model)
+    assert not certify(model, X).ok
+    assert len(proofs) == 2
+
+
+def test_a_bias_that_becomes_zero():
+    model = nn.Linear(6, 3)
+    assert not certify(model, X).ok
+    nn.init.zeros_(model.bias)
+    assert certify(model, X).ok
+
+
+def test_mode_shape_dtype_and_choice_are_told_apart(proofs):
+    model = ResNet(1, bias=False).eval()
+    image = torch.randn(2, 3, 8, 8)
+    assert certify(model, image).degree == 1
+    assert certify(model.train(), image).degree == 0
+    assert certify(model.eval(), image).degree == 1
+    assert len(proofs) == 2
+    certify(model, image[:, :, :6])
+    certify(model.double(), image.double())
+    assert len(proofs) == 4
+
+
+def test_attribute_change_is_seen():
+    class Switch(nn.Module):
+        shift = 0.0
+
+        def __init__(self):
+            super().__init__()
+            self.extra = 0.0
+
+        def forward(self, x):
+            return x + self.extra
+
+    model = Switch()
+    assert certify(model, X).ok
+    model.extra = 1.0
+    assert not certify(model, X).ok
+
+
+def test_new_rule_is_seen():
+    @torch.library.custom_op("axiograd_test::twice", mutates_args=())
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return 2 * x
+
+    twice.register_fake(torch.empty_like)
+
+    class Custom(nn.Module):
+        def forward(self, x):
+            return twice(x)
+
+    model = Custom()
+    refused = certify(model, X)
+    assert refused.violations[0].kind == "rule"
+    assert 'rule("axiograd_test::twice")' in refused.violations[0].fix
+
+    @rule("axiograd_test::twice")
+    def _(call):
+        return call["x"]
+
+    assert certify(model, X).degree == 1
+
+
+def test_the_cache_keeps_no_model_alive():
+    model = MLP(bias=True)
+    certify(model, X)
+    reference = weakref.ref(model)
+    del model
+    gc.collect()
+    assert reference() is None
