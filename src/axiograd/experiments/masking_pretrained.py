@@ -34,6 +34,7 @@ from axiograd.metrics._statistics import standard_error
 from axiograd.models import get_model
 
 METRICS = ("KPM", "KNM", "KAM", "RAM")
+NETWORKS = ("regular", "stripped", "lifted")
 BATCH = 4
 
 #: A method from a model, the photos that references are drawn from, and a generator for what is drawn.
@@ -63,15 +64,13 @@ class Entry:
         return f"{self.network:<9} {self.method:<19} {cells}  ({len(self.areas)} photos)"
 
 
-def networks(photos: ImageFiles) -> dict[str, nn.Module]:
-    """The pretrained SqueezeNet 1.1, stripped of its biases, and lifted."""
+def network(name: str, photos: ImageFiles) -> nn.Module:
+    """The pretrained SqueezeNet 1.1: as it is, stripped of its biases, or lifted."""
     regular = get_model("squeezenet1_1", weights="default").eval()
+    if name == "regular":
+        return regular
     example = default_collate([photos[i] for i in range(BATCH)])[0]
-    return {
-        "regular": regular,
-        "stripped": to_xdnn(regular, example, how="strip").model.eval(),
-        "lifted": to_xdnn(regular, example, how="lift").model.eval(),
-    }
+    return to_xdnn(regular, example, how="strip" if name == "stripped" else "lift").model.eval()
 
 
 def measure(
@@ -89,7 +88,7 @@ def masking_table(
     output: Path,
     *,
     n_photos: int = 500,
-    only_networks: Sequence[str] = ("regular", "stripped", "lifted"),
+    only_networks: Sequence[str] = NETWORKS,
     only_methods: Sequence[str] = tuple(METHODS),
     seed: int = 0,
     max_rows: int = 32,
@@ -101,23 +100,23 @@ def masking_table(
     order = torch.randperm(len(photos), generator=torch.Generator().manual_seed(seed))[:n_photos].tolist()
     output.mkdir(parents=True, exist_ok=True)
     entries = []
-    made = networks(photos)
-    for network in only_networks:
+    for kind in only_networks:
+        model = network(kind, photos)
         for method in only_methods:
-            if method == "X-Gradient (1)" and network == "regular":
+            if method == "X-Gradient (1)" and kind == "regular":
                 continue
-            name = "".join(c if c.isalnum() else "_" for c in f"{network} {method} {seed}")
+            name = "".join(c if c.isalnum() else "_" for c in f"{kind} {method} {seed}")
             file = output / f"{name}.json"
             rows = json.loads(file.read_text())["areas"] if file.exists() else []
             for start in range(len(rows), len(order), BATCH):
                 chosen = order[start : start + BATCH]
-                rows += measure(made[network], METHODS[method], photos, chosen, seed, max_rows).tolist()
-                record = {"network": network, "method": method, "seed": seed, "metrics": METRICS, "areas": rows}
+                rows += measure(model, METHODS[method], photos, chosen, seed, max_rows).tolist()
+                record = {"network": kind, "method": method, "seed": seed, "metrics": METRICS, "areas": rows}
                 partial = file.with_suffix(".part")
                 partial.write_text(json.dumps(record))
                 partial.replace(file)
-                progress(str(Entry(network, method, torch.tensor(rows))))
-            entries.append(Entry(network, method, torch.tensor(rows[: len(order)])))
+                progress(str(Entry(kind, method, torch.tensor(rows, dtype=torch.float64))))
+            entries.append(Entry(kind, method, torch.tensor(rows[: len(order)], dtype=torch.float64)))
     return entries
 
 
@@ -125,7 +124,7 @@ def main() -> None:
     """Run from the command line and print one line per network and method."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--photos", type=int, default=500)
-    parser.add_argument("--networks", nargs="+", default=["regular", "stripped", "lifted"])
+    parser.add_argument("--networks", nargs="+", default=list(NETWORKS), choices=list(NETWORKS))
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--max-rows", type=int, default=32)
