@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor, nn
@@ -65,7 +66,18 @@ class XGradient(Attribution):
             if self._read_out is None or self._read_out.readout is not readout:
                 self._read_out = _ReadOut(model, readout)
             model = self._read_out
-        certificate = certify(model, call.inputs, baseline=self.baseline, additional_forward_args=call.additional)
+        inputs, extra = call.inputs, call.additional
+        if isinstance(extra, Mapping):
+            inputs, extra = ({**inputs, **extra}, None) if isinstance(inputs, Mapping) else (inputs, None)
+            model = model if isinstance(call.inputs, Mapping) else _WithKeywords(model, call.additional)
+        certificate = certify(
+            model,
+            inputs,
+            baseline=self.baseline,
+            additional_forward_args=tuple(extra) if isinstance(extra, list) else extra,
+            # What is attributed is what scales: complex tensors and tensors inside lists are constants, too.
+            wrt=call.arguments.slots,
+        )
         if certificate.degree is None or not certificate.ok:
             raise NotHomogeneousError(
                 f"X-Gradient is exact only for homogeneous models, and this one is not certified.\n{certificate}\n"
@@ -87,6 +99,18 @@ class XGradient(Attribution):
 
     def _baseline_name(self, baselines: Any) -> str:  # noqa: ARG002  # equal to its own, or refused above
         return "zero" if self.baseline is None else "given"
+
+
+class _WithKeywords(nn.Module):
+    """model(..., **keywords), for keyword arguments that stay as they are."""
+
+    def __init__(self, model: Model, keywords: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.model = model
+        self.keywords = dict(keywords)
+
+    def forward(self, *args: Any) -> Any:
+        return self.model(*args, **self.keywords)
 
 
 class _ReadOut(nn.Module):
