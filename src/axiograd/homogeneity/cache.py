@@ -55,9 +55,7 @@ class CertificateCache:
         entry = self._entries.get(model, {}).get(key)
         return entry.certificate if entry is not None and entry.holds() else None
 
-    def keep(
-        self, model: Callable[..., Any], key: Any, certificate: Certificate, consulted: list[Tensor]
-    ) -> None:
+    def keep(self, model: Callable[..., Any], key: Any, certificate: Certificate, consulted: list[Tensor]) -> None:
         if key is None or not isinstance(model, nn.Module):
             return
         entries = self._entries.setdefault(model, {})

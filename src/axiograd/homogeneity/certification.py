@@ -19,7 +19,7 @@ from axiograd.homogeneity.report import Report
 from axiograd.homogeneity.trace import Program, trace
 from axiograd.homogeneity.wording import LIFT_FIX
 
-FINITE = "values stay finite, and gradients are those of the operators (no custom backward)"
+FINITE = "values stay finite, and rules added by hand are right"
 
 
 def certify(
@@ -44,9 +44,7 @@ def certify(
     2.0
     """
     model = unwrap(model)
-    arguments = take_apart(
-        example_inputs, additional_forward_args=additional_forward_args, wrt=wrt, baseline=baseline
-    )
+    arguments = take_apart(example_inputs, additional_forward_args=additional_forward_args, wrt=wrt, baseline=baseline)
     key = CACHE.key(model, arguments)
     found = CACHE.find(model, key)
     if found is not None:
@@ -101,13 +99,14 @@ def _walk(
     graph = program.graph_module.graph
     nodes = {node.name: node for node in graph.nodes}
     scaling = {name for name, i in program.inputs.items() if arguments.leaves[i].scales}
+    for violation in program.custom_backwards:
+        interpreter.report.add(violation)
     for cut in gradient_cuts(program.original, scaling):
         interpreter.report.violation(
             cut,
-            op="detach" if hasattr(cut.target, "_schema") else "no_grad",
+            op=_cut_name(cut),
             reason=(
-                "The gradient of a value that depends on the input is cut, so that autograd's ∇F is "
-                "not that of F."
+                "The gradient of a value that depends on the input is cut, so that autograd's ∇F is not that of F."
             ),
             fix="Leave the value attached, or compute it from constants.",
             kind="gradient",
@@ -120,6 +119,11 @@ def _walk(
     needed = ancestors(targets)
     interpreter.run(node for node in graph.nodes if node in needed)
     return [_output(o, nodes, interpreter) for o in program.outputs]
+
+
+def _cut_name(node: fx.Node) -> str:
+    schema = getattr(node.target, "_schema", None)
+    return "no_grad" if schema is None else schema.name.replace("::", ".")
 
 
 def _constant(name: str, tensor: Any, consulted: dict[int, Tensor]) -> Value:
@@ -139,9 +143,7 @@ def _input(leaf: Leaf) -> Value:
     return Value(degree=1.0, offset=leaf.baseline)
 
 
-def _output(
-    output: str | ConstantArgument, nodes: dict[str, fx.Node], interpreter: Interpreter
-) -> tuple[Value, bool]:
+def _output(output: str | ConstantArgument, nodes: dict[str, fx.Node], interpreter: Interpreter) -> tuple[Value, bool]:
     if isinstance(output, ConstantArgument):
         value = output.value
         return (number(value) if isinstance(value, int | float) else of_degree(0)), False
@@ -194,8 +196,7 @@ def _verdict(degrees: list[float | None], report: Report, *, traced: bool) -> fl
         )
         _refuse(
             report,
-            f"The output has degree {degree:g}, below 1: {why}, and Integrated Gradients has no closed "
-            "form there.",
+            f"The output has degree {degree:g}, below 1: {why}, and Integrated Gradients has no closed form there.",
             f"Take out the last normalisation or squashing, or use a scale-keeping one. {LIFT_FIX}",
         )
     return degree

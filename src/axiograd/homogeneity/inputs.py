@@ -26,13 +26,7 @@ class Leaf:
             return f"{self.name}: {self.value!r}, constant"
         dtype = str(self.value.dtype).removeprefix("torch.")
         shape = "×".join(map(str, self.value.shape)) or "scalar"
-        role = (
-            "constant"
-            if not self.scales
-            else "scales"
-            if self.baseline is None
-            else "scales around its baseline"
-        )
+        role = "constant" if not self.scales else "scales" if self.baseline is None else "scales around its baseline"
         return f"{self.name}: {dtype} {shape}, {role}"
 
 
@@ -153,7 +147,6 @@ def _expand(baseline: Any, value: Tensor, name: str) -> Tensor | None:
         tensor = tensor.expand(value.shape)
     except RuntimeError as error:
         raise BaselineError(
-            f"the baseline of {name} has shape {tuple(tensor.shape)}, which does not broadcast to "
-            f"{tuple(value.shape)}"
+            f"the baseline of {name} has shape {tuple(tensor.shape)}, which does not broadcast to {tuple(value.shape)}"
         ) from error
     return tensor if bool((tensor != 0).any()) else None

@@ -188,8 +188,7 @@ class Interpreter:
         if not isinstance(node.target, torch._ops.OpOverload):  # noqa: SLF001 - no public name
             return False
         return (
-            torch.Tag.nondeterministic_seeded in node.target.tags
-            or node.target._schema.name in _UNINITIALISED  # noqa: SLF001
+            torch.Tag.nondeterministic_seeded in node.target.tags or node.target._schema.name in _UNINITIALISED  # noqa: SLF001
         )
 
     def _fold(self, node: fx.Node, args: Any, kwargs: Any, values: list[Value]) -> Constant:

@@ -19,9 +19,7 @@ _FRESH = """
     max_pool2d max_pool3d upsample_bilinear2d upsample_nearest2d adaptive_avg_pool1d adaptive_avg_pool2d
     adaptive_avg_pool3d avg_pool1d silu relu6 selu celu
 """
-_DROPOUT = {
-    f"aten::{name}" for name in ("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")
-}
+_DROPOUT = {f"aten::{name}" for name in ("dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout")}
 _OPAQUE = {
     f"aten::{name}"
     for name in ("atleast_1d", "atleast_2d", "atleast_3d", "cartesian_prod", "conj_physical", "unsafe_chunk")
@@ -57,9 +55,7 @@ def is_plain(graph: fx.Graph) -> bool:
 
 def undeclared_aliases(graph: fx.Graph) -> set[str]:
     """Names of operators that may return their argument undeclared; functionalisation must look inside."""
-    targets = [
-        node.target for node in graph.nodes if node.op == "call_function" and _is_composite(node.target)
-    ]
+    targets = [node.target for node in graph.nodes if node.op == "call_function" and _is_composite(node.target)]
     schemas = [getattr(target, "_schema", None) for target in targets]
     return {
         s.name

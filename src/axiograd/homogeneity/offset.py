@@ -48,13 +48,11 @@ def follow_offset(interpreter: "Interpreter", node: fx.Node, name: str, values: 
 
 
 def _apply(interpreter: "Interpreter", node: fx.Node) -> Any:
-    from axiograd.homogeneity.interpret import materialise  # noqa: PLC0415 - the two walk hand in hand
+    from axiograd.homogeneity.interpret import materialise
 
     try:
         with torch.no_grad():
-            return node.target(
-                *materialise(interpreter.read(node.args)), **materialise(interpreter.read(node.kwargs))
-            )  # type: ignore[operator]
+            return node.target(*materialise(interpreter.read(node.args)), **materialise(interpreter.read(node.kwargs)))  # type: ignore[operator]
     except Exception:  # noqa: BLE001 - what cannot be computed cannot be followed
         return None
 
