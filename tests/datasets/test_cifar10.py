@@ -29,9 +29,7 @@ def test_folders(images, tmp_path):
 
 def test_binary_batches(images, tmp_path):
     pixels, labels = images
-    records = np.concatenate(
-        [labels[:, None].astype(np.uint8), pixels.transpose(0, 3, 1, 2).reshape(10, -1)], 1
-    )
+    records = np.concatenate([labels[:, None].astype(np.uint8), pixels.transpose(0, 3, 1, 2).reshape(10, -1)], 1)
     folder = tmp_path / "cifar-10-batches-bin"
     folder.mkdir()
     records[:4].tofile(folder / "data_batch_1.bin")

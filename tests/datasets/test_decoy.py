@@ -19,9 +19,7 @@ def test_decoy_by_hand(informative):
     marked = add_decoy(plain, informative=informative, seed=3)
     corners = {(0, 0): 0, (0, 24): 0, (24, 0): 0, (24, 24): 0}
     agreements = 0
-    for before, after, mask, label in zip(
-        plain.inputs, marked.inputs, marked.shortcuts, plain.targets, strict=True
-    ):
+    for before, after, mask, label in zip(plain.inputs, marked.inputs, marked.shortcuts, plain.targets, strict=True):
         (top, left) = mask[0].nonzero()[0].tolist()
         corners[top, left] += 1
         expected = torch.zeros(28, 28, dtype=torch.bool)

@@ -17,9 +17,7 @@ def miniature(tmp_path):
             folder = tmp_path / "imagenet" / split / wnid
             folder.mkdir(parents=True)
             for i in range(count):
-                Image.fromarray(random.integers(0, 256, (260, 300, 3), dtype=np.uint8)).save(
-                    folder / f"{i}.JPEG"
-                )
+                Image.fromarray(random.integers(0, 256, (260, 300, 3), dtype=np.uint8)).save(folder / f"{i}.JPEG")
     return tmp_path
 
 
@@ -30,6 +28,13 @@ def test_by_sorted_wnid_at_224(miniature):
     assert images.shape == (2, 3, 224, 224)
     assert targets.tolist() == [0, 1]
     assert data.name == "ImageNet val"
+
+
+def test_a_class_that_val_lacks_does_not_shift_the_others(miniature):
+    folder = miniature / "imagenet" / "val" / "n01440764"
+    (folder / "0.JPEG").unlink()
+    folder.rmdir()
+    assert imagenet("val", miniature).targets.tolist() == [1]
 
 
 def test_training_augmentation_changes_with_the_epoch(miniature):

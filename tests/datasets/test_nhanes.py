@@ -72,9 +72,7 @@ def test_another_file_under_the_authors_name_is_refused(authors):
 def test_blob_id_is_gits(tmp_path):
     (tmp_path / "x").write_bytes(b"a,b\r\n1,2\n\0")
     try:
-        found = subprocess.run(
-            ["git", "hash-object", "--no-filters", tmp_path / "x"], capture_output=True, check=True
-        )
+        found = subprocess.run(["git", "hash-object", "--no-filters", tmp_path / "x"], capture_output=True, check=True)
     except FileNotFoundError:
         pytest.skip("git is not installed")
     assert git_blob_id((tmp_path / "x").read_bytes()) == found.stdout.decode().strip()

@@ -1,12 +1,15 @@
 """Resizing, cropping, normalising; the training augmentation."""
 
+import sys
+
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
 from axiograd.datasets import IMAGENET, PIXELS, SQUEEZENET, Augment, Preprocess
-from axiograd.datasets._transforms import centre_crop, random_box, resize_short_side
+from axiograd.datasets._transforms import centre_crop, pillow, random_box, resize_short_side
+from axiograd.errors import MissingExtraError
 
 
 def noise(width, height):
@@ -86,6 +89,12 @@ def test_areas_are_uniform():
 
 def test_a_shape_that_no_box_fits_falls_back_to_the_middle():
     assert random_box((1000, 10), (0.9, 1.0), (3 / 4, 4 / 3), np.random.default_rng(0)) == (493, 0, 506, 10)
+
+
+def test_without_pillow_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'axiograd\[images\]'"):
+        pillow()
 
 
 def test_grey_and_palette_images_become_rgb():

@@ -17,9 +17,7 @@ def test_x_variant_has_the_weights_of_the_regular_one_and_no_bias():
 def test_regular_with_zero_biases_equals_x():
     x_model = AlexNet(**SETTINGS, homogeneous=True).eval()
     regular = AlexNet(**SETTINGS).eval()
-    regular.load_state_dict(
-        {k: torch.zeros_like(v) for k, v in regular.state_dict().items()} | x_model.state_dict()
-    )
+    regular.load_state_dict({k: torch.zeros_like(v) for k, v in regular.state_dict().items()} | x_model.state_dict())
     inputs = torch.randn(2, 3, 64, 64)
     torch.testing.assert_close(regular(inputs), x_model(inputs))
 

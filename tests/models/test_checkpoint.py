@@ -72,9 +72,7 @@ def test_weights_by_name_are_found_in_the_root(tmp_path, monkeypatch):
 
 def test_old_format_loads(tmp_path):
     model = get_model("xmlp", hidden=(4,))
-    torch.save(
-        {"state_dict": model.state_dict()}, tmp_path / "old.pth.tar", _use_new_zipfile_serialization=False
-    )
+    torch.save({"state_dict": model.state_dict()}, tmp_path / "old.pth.tar", _use_new_zipfile_serialization=False)
     assert set(read_state_dict(tmp_path / "old.pth.tar")) == {"0.weight", "2.weight"}
 
 

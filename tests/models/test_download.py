@@ -3,13 +3,15 @@
 import hashlib
 import http.server
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 
 from axiograd.errors import ConfigurationError, DataMissingError, StorageError
-from axiograd.models import fetch_weights, get_model
+from axiograd.models import fetch_weights, get_model, read_state_dict
 from axiograd.models._download import download
 
 CONFIG = {"num_classes": 3, "width": 0.05, "hidden": 8, "pool": 1}
@@ -33,6 +35,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         wanted = self.headers.get("Range")
         if wanted and self.headers.get("If-Range") == state["etag"] and state["ranges"]:
             start, status = int(wanted.removeprefix("bytes=").rstrip("-")), 206
+            if start >= len(content):
+                self.send_error(416)
+                return
         body = content[start:]
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
@@ -114,6 +119,21 @@ def test_a_half_that_cannot_be_continued_is_fetched_anew(server, tmp_path, chang
     assert (tmp_path / NAME).read_bytes() == server["content"]
 
 
+def test_a_half_that_was_whole_already_is_fetched_anew(server, tmp_path):
+    (tmp_path / f"{NAME}.part").write_bytes(server["content"])
+    (tmp_path / f"{NAME}.part.etag").write_text(server["etag"])
+    download(server["url"], tmp_path / NAME, pause=0, progress=False)
+    assert (tmp_path / NAME).read_bytes() == server["content"]
+    assert len(server["requests"]) == 2
+
+
+def test_the_check_knows_the_kind_of_file(server, tmp_path):
+    np.savez(tmp_path / "x.npz", x=np.arange(3.0))
+    server["content"] = (tmp_path / "x.npz").read_bytes()
+    path = download(server["url"], tmp_path / "y.npz", check=read_state_dict, progress=False)
+    assert read_state_dict(path)["x"].tolist() == [0, 1, 2]
+
+
 def test_checksum(server, tmp_path):
     right = hashlib.sha256(server["content"]).hexdigest()
     download(server["url"], tmp_path / "a", sha256=right, progress=False)
@@ -145,6 +165,16 @@ def test_a_wrong_address_is_not_tried_again(server, tmp_path):
     with pytest.raises(DataMissingError, match="404"):
         download(server["url"] + "x", tmp_path / NAME, progress=False)
     assert len(server["requests"]) == 1
+
+
+def test_two_at_once_fetch_it_once(server, tmp_path):
+    server["piece"], server["cuts"] = 500, 1
+    ask = partial(download, server["url"], tmp_path / NAME, pause=0.05, progress=False)
+    with ThreadPoolExecutor(4) as pool:
+        paths = [future.result() for future in [pool.submit(ask) for _ in range(4)]]
+    assert paths == [tmp_path / NAME] * 4
+    assert (tmp_path / NAME).read_bytes() == server["content"]
+    assert len(server["requests"]) == 2
 
 
 def test_only_the_web(tmp_path):

@@ -67,15 +67,11 @@ def reference_forward(state, x, blocks, convolutions, *, small):
                 identity = F.avg_pool2d(out + p["bias1a"], 1, stride)
                 identity = torch.cat((identity, torch.zeros_like(identity)), 1)
             if convolutions == 2:
-                y = F.relu(
-                    F.conv2d(out + p["bias1a"], p["conv1.weight"], stride=stride, padding=1) + p["bias1b"]
-                )
+                y = F.relu(F.conv2d(out + p["bias1a"], p["conv1.weight"], stride=stride, padding=1) + p["bias1b"])
                 y = F.conv2d(y + p["bias2a"], p["conv2.weight"], padding=1) * p["scale"] + p["bias2b"]
             else:
                 y = F.relu(F.conv2d(out + p["bias1a"], p["conv1.weight"]) + p["bias1b"])
-                y = F.relu(
-                    F.conv2d(y + p["bias2a"], p["conv2.weight"], stride=stride, padding=1) + p["bias2b"]
-                )
+                y = F.relu(F.conv2d(y + p["bias2a"], p["conv2.weight"], stride=stride, padding=1) + p["bias2b"])
                 y = F.conv2d(y + p["bias3a"], p["conv3.weight"]) * p["scale"] + p["bias3b"]
             out = F.relu(y + identity)
     return F.linear(out.mean((2, 3)) + state["bias2"], state["fc.weight"], state["fc.bias"])
@@ -95,9 +91,7 @@ def test_forward_pass_is_the_published_one(blocks, convolutions, small):
     torch.testing.assert_close(model(x), expected)
 
 
-@pytest.mark.parametrize(
-    ("depth", "branches", "exponent"), [(18, 8, -1 / 2), (50, 16, -1 / 4), (20, 9, -1 / 2)]
-)
+@pytest.mark.parametrize(("depth", "branches", "exponent"), [(18, 8, -1 / 2), (50, 16, -1 / 4), (20, 9, -1 / 2)])
 def test_initialisation_is_the_published_one(depth, branches, exponent):
     torch.manual_seed(0)
     model = FixupResNet.of_depth(depth)

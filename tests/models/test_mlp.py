@@ -7,10 +7,7 @@ from axiograd.models import MLP, get_model
 
 def test_default_is_the_papers():
     assert [p.shape[0] for p in MLP(homogeneous=True).parameters()] == [512, 128, 32, 1]
-    assert (
-        sum(p.numel() for p in MLP().parameters())
-        == 118 * 512 + 512 + 512 * 128 + 128 + 128 * 32 + 32 + 32 + 1
-    )
+    assert sum(p.numel() for p in MLP().parameters()) == 118 * 512 + 512 + 512 * 128 + 128 + 128 * 32 + 32 + 32 + 1
 
 
 def test_keys_are_those_of_a_plain_sequential():

@@ -4,6 +4,7 @@ import hashlib
 
 import pytest
 import torch
+from torch import nn
 
 from axiograd.errors import ConfigurationError, DataMissingError
 from axiograd.homogeneity import certify
@@ -62,10 +63,10 @@ def test_one_x_model_per_family_is_certified(name):
 @pytest.mark.parametrize("name", ["xfixup_resnet20", "xdncnn", "xmlp"])
 def test_its_regular_twin_is_not(name):
     config, shape = SMALL[name]
-    model = get_model(name[1:], **config).eval().requires_grad_(False)
+    model = get_model(name[1:], **config).eval()
     for parameter in model.parameters():
-        # Away from initial zeros, which a certificate may rightly accept.
-        parameter.normal_(0, 0.1)
+        # Away from initial zeros, which a certificate rightly accepts as long as they are zero.
+        nn.init.normal_(parameter, 0, 0.1)
     assert not certify(model, torch.randn(shape)).ok
 
 

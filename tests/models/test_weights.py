@@ -28,9 +28,7 @@ def test_all_weights_belong_to_a_model():
 
 
 def test_without_an_address_the_error_says_where_to_put_the_file(empty):
-    with pytest.raises(
-        DataMissingError, match=r"put the file at .*squeezenet1.1_oihw.npz.*AXIOGRAD_WEIGHTS_URL"
-    ):
+    with pytest.raises(DataMissingError, match=r"put the file at .*squeezenet1.1_oihw.npz.*AXIOGRAD_WEIGHTS_URL"):
         fetch_weights("squeezenet1_1", "imagenet")
 
 

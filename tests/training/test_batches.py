@@ -27,7 +27,7 @@ def test_the_ranks_parts_are_the_batches_of_one_process(n, batch_size, world_siz
 def test_each_epoch_is_a_permutation_of_its_own():
     order = Order(10, 4, seed=1)
     first = indices(order)
-    assert sorted(sum(first, [])) == list(range(10))
+    assert sorted(index for batch in first for index in batch) == list(range(10))
     order.at(1)
     second = indices(order)
     assert first != second

@@ -1,16 +1,20 @@
 """The loss in the circumstances that training has."""
 
+import copy
+
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from axiograd.attribution import (
+    Gradient,
     XGradient,
 )
 from axiograd.priors import L1, RightReasons
 from axiograd.training.loss import AttributionLoss
-from support.small_xdnn import MASK, Net, Y, grads, make_inputs, make_net, xgradient_loss
+from support.small_xdnn import CLASSES, FEATURES, MASK, Net, Y, grads, make_inputs, make_net, xgradient_loss
 
 
 @pytest.fixture(name="model")
@@ -83,3 +87,28 @@ def test_training_with_the_prior_removes_a_wrong_reason() -> None:
 
     assert share_of_decoy(0.0) > 0.5
     assert share_of_decoy(10.0) < 0.05
+
+
+@pytest.mark.parametrize("outputs", ["target", "all", "random"])
+def test_a_step_is_one_forward_pass_for_batch_norm_and_dropout(outputs, x: torch.Tensor) -> None:
+    """Also the first, in which the loss looks at the model before."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(FEATURES, 8), nn.BatchNorm1d(8), nn.Dropout(), nn.Linear(8, CLASSES)).double()
+    plain = copy.deepcopy(model)
+    generator = torch.Generator().manual_seed(0)
+    loss = AttributionLoss(F.cross_entropy, L1(), method=Gradient, outputs=outputs, generator=generator)
+    for step in range(3):
+        torch.manual_seed(step)
+        terms = loss(model, x, Y)
+        torch.manual_seed(step)
+        torch.testing.assert_close(terms.outputs, plain(x))
+    assert model[1].num_batches_tracked == 3
+    torch.testing.assert_close(model.state_dict(), plain.state_dict())
+
+
+def test_a_compiled_module_is_trained_as_it_is_written(model: Net, x: torch.Tensor) -> None:
+    xgradient_loss()(model, x, Y, mask=MASK).total.backward()
+    expected = grads(model)
+    model.zero_grad()
+    xgradient_loss()(torch.compile(model, backend="eager"), x, Y, mask=MASK).total.backward()
+    torch.testing.assert_close(grads(model), expected)

@@ -39,7 +39,8 @@ def test_inputs_and_labels_are_mixed_alike():
 
 
 def test_share_has_the_moments_of_beta():
-    shares = torch.tensor([mixup(make_batch(2), 0.7, seed).target.share for seed in range(2000)])
+    batch = make_batch(2)
+    shares = torch.tensor([mixup(batch, 0.7, seed).target.share for seed in range(2000)])
     assert shares.mean() == pytest.approx(0.5, abs=0.025)
     assert shares.var() == pytest.approx(1 / (4 * (2 * 0.7 + 1)), abs=0.01)
 

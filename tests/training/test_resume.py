@@ -11,14 +11,14 @@ import torch
 
 from axiograd.errors import StorageError
 from axiograd.training import Recipe, checkpoint
-from support.training_run import die_while_writing, train, train_in_child
+from support.training_run import PRELOAD, die_while_writing, train, train_in_child
 
 
 @pytest.fixture(scope="module")
 def processes():
     """Processes that start quickly, because the imports are done once."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["support.training_run", "lightning.fabric", "torch.utils.tensorboard"])
+    context.set_forkserver_preload(PRELOAD)
     return context
 
 

@@ -12,7 +12,9 @@ import typer
 from rich.console import Console
 
 from axiograd._version import __version__
+from axiograd.cli.check import check
 from axiograd.cli.demo import demo
+from axiograd.cli.train import train
 from axiograd.errors import AxiogradError, ConfigurationError, DataMissingError
 
 app = typer.Typer(
@@ -23,7 +25,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command()(demo)
+for command in (demo, check, train):
+    app.command()(command)
 
 _debug = False
 

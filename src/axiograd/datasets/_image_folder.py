@@ -62,24 +62,25 @@ class ImageFiles(Dataset[tuple[Tensor, int]]):
                 verdicts = list(pool.map(examine, (path for path, _ in files)))
             self.skipped = tuple(verdict for verdict in verdicts if verdict is not None)
             kept = torch.tensor([verdict is None for verdict in verdicts], dtype=torch.bool)
-        self.files = [file for file, keep in zip(files, kept.tolist(), strict=True) if keep]
-        self.targets = torch.tensor([target for _, target in self.files], dtype=torch.long)
+        # Strings and one tensor: a million tuples of Path objects would be copied into every worker.
+        self.paths = [str(path) for (path, _), keep in zip(files, kept.tolist(), strict=True) if keep]
+        self.targets = torch.tensor([target for _, target in files], dtype=torch.long)[kept]
         self.boxes = None if boxes is None else boxes[kept]
         # In shared memory, so that workers that live on from epoch to epoch see a change.
         self._epoch = torch.zeros(1, dtype=torch.long)
-        self._epoch.share_memory_()  # type: ignore[no-untyped-call]  # torch has no types here
+        self._epoch.share_memory_()
 
     def set_epoch(self, epoch: int) -> None:
         """Draw the augmentation of this epoch, as with a DistributedSampler."""
         self._epoch.fill_(epoch)
 
     def __len__(self) -> int:
-        return len(self.files)
+        return len(self.paths)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        path, target = self.files[index]
+        image = decode(Path(self.paths[index]))
         seed = (self.seed, int(self._epoch), index % len(self))
-        return self.transform(decode(path), seed), target
+        return self.transform(image, seed), int(self.targets[index])
 
     def load(self, indices: Iterable[int] | None = None) -> TensorData:
         """The images, or some of them, in memory; all must have the same size."""
@@ -113,9 +114,10 @@ def image_folder(
     if classes is not None and (unknown := [each for each in found if each not in classes]):
         raise ConfigurationError(f"{root} has folders that are not among the classes given: {unknown[:5]}")
     order = list(classes) if classes is not None else found
-    files = [(path, order.index(each)) for each in found for path in image_files(root / each)]
+    places = {each: place for place, each in enumerate(order)}
+    files = [(path, places[each]) for each in found for path in image_files(root / each)]
     if not files:
-        raise DataMissingError(f"{root} holds no images in folders by class")
+        raise DataMissingError(f"{root} holds no images in folders by class: move each image into its class's folder")
     return ImageFiles(files, order, name=name or root.name, transform=transform, seed=seed, on_damaged=on_damaged)
 
 

@@ -39,10 +39,14 @@ def imagenet(
 ) -> ImageFiles:
     """ImageNet by wnid: short side 256, crop 224, normalised; or, with `augment=True`, random crop and flip.
 
-    The index of a class is its place among the sorted wnids that are there, or in `classes`.
+    The index of a class is its place in `classes`, by default all wnids of train and val, sorted.
     """
     check_choice("split", split, ("train", "val"))
     folder = IMAGENET_FOLDERS.require(root)
+    if classes is None:
+        # Both splits: one that lacks a class must not shift the indices of the others.
+        places = [folder / each for each in ("train", "val") if (folder / each).is_dir()]
+        classes = sorted({path.name for place in places for path in place.iterdir() if path.is_dir()})
     chosen = transform or (Augment() if augment else IMAGENET)
     name = f"ImageNet {split}"
     return image_folder(folder / split, transform=chosen, classes=classes, name=name, seed=seed, on_damaged=on_damaged)

@@ -20,7 +20,7 @@ Triple = tuple[float, ...]
 def pillow() -> Any:
     """Pillow's Image module, or MissingExtraError."""
     try:
-        from PIL import Image  # noqa: PLC0415  (an extra)
+        from PIL import Image
     except ImportError as error:
         raise MissingExtraError("pillow", "images", "decoding images") from error
     return Image
@@ -50,13 +50,13 @@ class Preprocess:
 
     def normalise(self, pixels: Tensor) -> Tensor:
         """Values in [0, 1], RGB, to what the network expects: [3, …] or [n, 3, …]."""
-        mean, std = (torch.tensor(values)[:, None, None] for values in (self.mean, self.std))
+        mean, std = (pixels.new_tensor(values)[:, None, None] for values in (self.mean, self.std))
         ordered = pixels.flip(-3) if self.bgr else pixels
         return (ordered * self.white - mean) / std
 
     def invert(self, inputs: Tensor) -> Tensor:
         """What `normalise` was given, for pictures."""
-        mean, std = (torch.tensor(values)[:, None, None] for values in (self.mean, self.std))
+        mean, std = (inputs.new_tensor(values)[:, None, None] for values in (self.mean, self.std))
         pixels = (inputs * std + mean) / self.white
         return pixels.flip(-3) if self.bgr else pixels
 

@@ -32,9 +32,11 @@ def read_state_dict(path: str | Path) -> dict[str, Tensor]:
     path = Path(path)
     if not path.is_file():
         raise DataMissingError(f"no weights at {path}")
-    if path.suffix == ".npz":
+    # A download is checked under the name that it has until it is complete.
+    suffix = Path(path.name.removesuffix(".part")).suffix
+    if suffix == ".npz":
         return read_npz(path)
-    if path.suffix == ".safetensors":
+    if suffix == ".safetensors":
         return read_safetensors(path)
     try:
         with torch.serialization.safe_globals(NUMPY_SCALARS):
@@ -83,8 +85,8 @@ def read_npz(path: Path) -> dict[str, Tensor]:
 def read_safetensors(path: Path) -> dict[str, Tensor]:
     """The tensors of a safetensors file."""
     try:
-        from safetensors import SafetensorError  # noqa: PLC0415  (an extra)
-        from safetensors.torch import load_file  # noqa: PLC0415
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
     except ImportError as error:
         raise MissingExtraError("safetensors", "storage", f"reading {path.name}") from error
     try:

@@ -4,13 +4,18 @@ import contextlib
 import hashlib
 import http.client
 import os
+import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from axiograd.errors import ConfigurationError, DataMissingError, StorageError
+
+if sys.platform != "win32":
+    import fcntl
 
 CHUNK = 1 << 20
 PARTIAL, RANGE_NOT_SATISFIABLE = 206, 416
@@ -35,6 +40,23 @@ def download(
     if not url.startswith(("http://", "https://")):
         raise ConfigurationError(f"cannot download {url!r}: only http and https addresses")
     target.parent.mkdir(parents=True, exist_ok=True)
+    with alone(target.parent):
+        # Another process may have fetched it while this one waited.
+        if not target.exists():
+            fetch(url, target, sha256, check, progress, attempts, pause)
+    return target
+
+
+def fetch(
+    url: str,
+    target: Path,
+    sha256: str | None,
+    check: Callable[[Path], object] | None,
+    progress: bool,
+    attempts: int,
+    pause: float,
+) -> None:
+    """Transfer, with a few attempts, then check, then put in place."""
     part = target.with_name(target.name + ".part")
     with progress_bar(target.name, show=progress) as advance:
         for attempt in range(1, attempts + 1):
@@ -55,7 +77,6 @@ def download(
         raise
     part.replace(target)
     validator_file(part).unlink(missing_ok=True)
-    return target
 
 
 def verify(part: Path, url: str, sha256: str | None) -> None:
@@ -76,7 +97,7 @@ def transfer(url: str, part: Path, advance: Advance) -> None:
         request.add_header("If-Range", validator)
     else:
         have = 0
-    with urllib.request.urlopen(request, timeout=30) as response:  # noqa: S310  (scheme checked by caller)
+    with open_url(request, part) as response:
         if response.status != PARTIAL:
             have = 0
         length = response.headers.get("Content-Length")
@@ -92,12 +113,20 @@ def transfer(url: str, part: Path, advance: Advance) -> None:
         raise http.client.IncompleteRead(b"", total - have)
 
 
+def open_url(request: urllib.request.Request, part: Path) -> Any:
+    """The response; a partial file that has nothing left to ask for, or too much in it, is dropped."""
+    try:
+        return urllib.request.urlopen(request, timeout=30)  # noqa: S310  (scheme checked by caller)
+    except urllib.error.HTTPError as error:
+        if error.code == RANGE_NOT_SATISFIABLE:
+            part.unlink()
+        raise
+
+
 def worth_retrying(error: Exception) -> bool:
     """Broken connections and busy servers pass; a wrong address or a full disk does not."""
     if isinstance(error, urllib.error.HTTPError):
-        if error.code == RANGE_NOT_SATISFIABLE:
-            return False
-        return error.code >= http.client.INTERNAL_SERVER_ERROR
+        return error.code == RANGE_NOT_SATISFIABLE or error.code >= http.client.INTERNAL_SERVER_ERROR
     return isinstance(error, urllib.error.URLError | ConnectionError | TimeoutError | http.client.HTTPException)
 
 
@@ -122,11 +151,26 @@ def file_sha256(path: Path) -> str:
 
 
 @contextlib.contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Let one process at a time write into a folder; the lock ends with its process (not on Windows)."""
+    if sys.platform == "win32":
+        yield
+        return
+    # The folder itself is locked: a lock file would have to be removed, and removing it is a race.
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
 def progress_bar(name: str, *, show: bool) -> Iterator[Advance]:
     """A rich progress bar with speed and remaining time; nothing where rich is not installed."""
     if show and os.environ.get("AXIOGRAD_NO_PROGRESS") is None:
         try:
-            from rich.progress import (  # noqa: PLC0415  (an extra)
+            from rich.progress import (
                 BarColumn,
                 DownloadColumn,
                 Progress,

@@ -16,6 +16,7 @@ Maps: TypeAlias = Tensor | Sequence[Tensor | None] | None
 Boxes: TypeAlias = Tensor | Sequence[Tensor | None]
 
 _CORNERS = 4
+_IMAGE_AXES = 4  # batch, channel, height, width
 
 
 def align(maps: Maps, present: Tensor | None, like: Tensor, name: str) -> tuple[Tensor, Tensor]:
@@ -39,7 +40,7 @@ def align(maps: Maps, present: Tensor | None, like: Tensor, name: str) -> tuple[
         has = has & torch.tensor([item is not None for item in maps], device=like.device)
         maps = _stack(maps, like, name)
     maps = maps.to(device=like.device, dtype=like.dtype)
-    if maps.ndim == like.ndim - 1 and like.ndim == _CORNERS:
+    if maps.ndim == like.ndim - 1 and like.ndim == _IMAGE_AXES:
         maps = maps.unsqueeze(1)
     fits = maps.ndim == like.ndim and all(m in {1, n} for m, n in zip(maps.shape, like.shape, strict=True))
     if not fits or len(maps) != batch:

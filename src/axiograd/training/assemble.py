@@ -89,8 +89,12 @@ def build_loss(config: TrainingConfig) -> Any:
 
 def _call(factory: Callable[..., Any], options: dict[str, Any], where: str) -> Any:
     try:
-        inspect.signature(factory).bind(**options)
+        signature = inspect.signature(factory)
+    except ValueError:  # written in C, without a signature
+        return factory(**options)
+    try:
+        signature.bind(**options)
     except TypeError as error:
-        known = ", ".join(inspect.signature(factory).parameters)
-        raise ConfigurationError(f"{where}: {error}; {getattr(factory, '__name__', factory)} has {known}") from error
+        name, known = getattr(factory, "__name__", factory), ", ".join(signature.parameters)
+        raise ConfigurationError(f"{where}: {error}; {name} has {known}") from error
     return factory(**options)

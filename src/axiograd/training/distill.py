@@ -149,9 +149,12 @@ class _Taught(_Unlabelled):
     def __init__(self, data: Any, objective: Distillation) -> None:
         super().__init__(data)
         self.objective = objective
+        self._known: dict[int, Tensor] = {}  # the teacher does not change: it is asked once
 
     def __getitem__(self, index: int) -> Any:
         inputs, _ = super().__getitem__(index)
-        device = next((p.device for p in self.objective.teacher.parameters()), torch.device("cpu"))
-        one = torch.utils._pytree.tree_map_only(Tensor, lambda part: part[None].to(device), inputs)  # noqa: SLF001
-        return inputs, self.objective.teach(one)[0].cpu()
+        if index not in self._known:
+            device = next((p.device for p in self.objective.teacher.parameters()), torch.device("cpu"))
+            one = torch.utils._pytree.tree_map_only(Tensor, lambda part: part[None].to(device), inputs)  # noqa: SLF001
+            self._known[index] = self.objective.teach(one)[0].cpu()
+        return inputs, self._known[index]

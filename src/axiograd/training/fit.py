@@ -114,8 +114,9 @@ def launch(
         from lightning.fabric import Fabric
     except ImportError as error:
         raise MissingExtraError("lightning", "train", "axiograd.training.fit") from error
+    # Fabric sets WORLD_SIZE for the processes that it starts itself; LOCAL_WORLD_SIZE is torchrun's alone
     here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    everywhere = int(os.environ.get("WORLD_SIZE", "1"))
+    everywhere = int(os.environ["WORLD_SIZE"]) if "LOCAL_WORLD_SIZE" in os.environ else 1
     fabric = Fabric(
         accelerator=accelerator,
         devices=here if devices is None else devices,

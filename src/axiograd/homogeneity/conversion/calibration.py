@@ -1,12 +1,12 @@
 """Fit the constants of counterparts and patched forwards: the example inputs walk through the stripped model once."""
 
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_leaves
 
 from axiograd.homogeneity.conversion.calling import ExampleCall
 from axiograd.homogeneity.conversion.counterpart import Counterpart
@@ -24,21 +24,60 @@ def patches(model: nn.Module) -> dict[str, PatchedForward]:
 @torch.no_grad()
 def calibrate(model: nn.Module, call: ExampleCall) -> None:
     """In eval mode everything is fitted; in train mode then only paths of functional code that eval mode does not take."""
+    with _as(model, training=False), _learning(model):
+        call(model)
+    if patches(model):
+        with _as(model, training=True), _restored(model), _learning(model, modules=False):
+            _attempt(model, call)
+
+
+@torch.no_grad()
+def owners_of_functions(model: nn.Module, call: ExampleCall) -> set[str]:
+    """Paths of the modules in whose own forward a function would be rewritten: a dry run of a fully patched model."""
+    stack: list[str] = []
+    found: set[str] = set()
+
+    def enter(path: str) -> Callable[..., None]:
+        return lambda *_: stack.append(path)
+
+    handles = []
+    for path, module in model.named_modules():
+        handles.append(module.register_forward_pre_hook(enter(path)))
+        handles.append(module.register_forward_hook(lambda *_: stack.pop() and None))
+    trial, buffers = PatchedForward(model), set(model._buffers)  # noqa: SLF001
+    trial.on_rewrite = lambda: found.add(stack[-1])
+    model.forward = trial
+    try:
+        for mode in (True, False):
+            stack.clear()
+            with _as(model, training=mode), _restored(model), _learning(model):
+                _attempt(model, call)
+    finally:
+        del model.forward
+        for handle in handles:
+            handle.remove()
+        for name in set(model._buffers) - buffers:  # noqa: SLF001
+            del model._buffers[name]  # noqa: SLF001
+    return found
+
+
+@contextmanager
+def _as(model: nn.Module, *, training: bool) -> Iterator[None]:
+    """Everything in one mode, and afterwards each module in its own again; random numbers are left as they were."""
     modes = {module: module.training for module in model.modules()}
-    devices = {leaf.device for leaf in tree_leaves((call.args, call.kwargs)) if isinstance(leaf, torch.Tensor)}
-    with torch.random.fork_rng([d for d in devices if d.type == "cuda"]):
-        model.eval()
-        with _learning(model):
-            call(model)
-        if patches(model):
-            model.train()
-            with _restored(model), _learning(model, modules=False):
-                try:
-                    call(model)
-                except (RuntimeError, ValueError):  # e.g. a batch of one: train mode is then not for this example
-                    pass
-    for module, mode in modes.items():
-        module.training = mode
+    devices = {p.device for p in model.parameters() if p.device.type == "cuda"}
+    model.train(training)
+    try:
+        with torch.random.fork_rng(list(devices)):
+            yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
+def _attempt(model: nn.Module, call: ExampleCall) -> None:
+    with contextlib.suppress(RuntimeError, ValueError):  # e.g. a batch of one: train mode is not for this example
+        call(model)
 
 
 @contextmanager

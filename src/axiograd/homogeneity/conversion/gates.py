@@ -36,7 +36,9 @@ class NormalisedGate(Scaled):
     @fenced
     def forward(self, s: Tensor) -> Tensor:
         rho = self.ratio(s)
-        value: Tensor = self.gate(self.at_data_scale(s))
+        unit = self.at_data_scale(s)
+        # torch has no second derivative for hardsigmoid, which a prior on attributions needs
+        value: Tensor = (unit / 6 + 0.5).clamp(0, 1) if isinstance(self.gate, nn.Hardsigmoid) else self.gate(unit)
         return value if self.degree == 0 else rho * value
 
 

@@ -13,7 +13,7 @@ class UncentredBatchNorm(Counterpart):
     """BatchNorm without mean and shift: y = γ·x/√(v + ε), v the running mean of x², updated after it was used.
 
     It divides by a constant in train mode too, so that it is linear there as well; `weight` and `running_var` keep
-    their names, and `running_var` becomes the second raw moment.
+    their names, and `running_var` becomes the second raw moment, which for a trained BatchNorm is variance plus mean².
 
     >>> norm = UncentredBatchNorm(2)
     >>> norm(torch.tensor([[2.0, 4.0]])), norm.running_var

@@ -27,6 +27,7 @@ class PatchedForward:
         self.calibrating = False
         self.calls: Counter[str] = Counter()
         self.edits: dict[str, tuple[str, str, str]] = {}
+        self.on_rewrite: Callable[[], None] | None = None
 
     @property
     def __code__(self) -> CodeType:  # torch.export reads the names of the arguments from it
@@ -60,7 +61,9 @@ class _Rewriter(TorchFunctionMode):
         if not acts(self):
             return func(*args, **kwargs)
         raw = getattr(func, "__name__", "")
-        in_place = (raw.endswith("_") and not raw.startswith("__")) or raw.startswith("__i") or bool(kwargs.get("inplace"))
+        in_place = (
+            (raw.endswith("_") and not raw.startswith("__")) or raw.startswith("__i") or bool(kwargs.get("inplace"))
+        )
         name = raw.strip("_")
         name = _ALIASES.get(name, name)
         if name == "get":  # a property such as x.shape or x.T
@@ -93,6 +96,8 @@ class _Rewriter(TorchFunctionMode):
         patched, module = self.patched, self.patched.module
         site = f"homogeneous_{kind}_{self.ordinals[kind]}"
         self.ordinals[kind] += 1
+        if patched.on_rewrite is not None:
+            patched.on_rewrite()
         if patched.calibrating:
             with torch.no_grad():
                 _calibrate(module, site, fit().detach(), patched.calls[site])
@@ -125,5 +130,3 @@ def _user_line() -> str:
     while frame is not None and any(part in frame.f_code.co_filename for part in _MACHINERY):
         frame = frame.f_back  # type: ignore[assignment]  # ends at None
     return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "torch"
-
-

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
@@ -20,9 +19,9 @@ class ScaleKeepingRecurrent(Scaled):
         batched = x.dim() == 3  # noqa: PLR2004
         rho = self.ratio(x, None if not batched else 0 if self.batch_first else 1)
         per_state = rho.reshape([1, -1, 1] if batched else [1, 1])
-        unit_state = tree_map(lambda h: unscaled(h, per_state), hx)
+        unit_state = None if hx is None else tree_map(lambda h: unscaled(h, per_state), hx)
         output, state = super().forward(unscaled(x, rho), unit_state)
-        return rho * output, tree_map(lambda h: per_state * h if isinstance(h, torch.Tensor) else h, state)
+        return rho * output, tree_map(lambda h: per_state * h, state)
 
 
 class ScaleKeepingLSTM(ScaleKeepingRecurrent, nn.LSTM):

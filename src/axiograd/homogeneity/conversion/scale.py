@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 def sample_rms(x: Tensor, batch_dim: int | None = 0) -> Tensor:
-    """Root mean square of every sample, degree 1 in x, with its dimensions kept; its gradient at zero is zero.
+    """Root mean square of every sample, degree 1 in x, with its dimensions kept; its derivatives at zero are zero.
 
     >>> sample_rms(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
     tensor([[3.5355],
@@ -17,9 +17,18 @@ def sample_rms(x: Tensor, batch_dim: int | None = 0) -> Tensor:
     dims = [d for d in range(x.dim()) if batch_dim is None or d != batch_dim]
     if not dims:
         return x.abs()
-    half = x.dtype in {torch.float16, torch.bfloat16}
-    norm = torch.linalg.vector_norm(x, dim=dims, keepdim=True, dtype=torch.float32 if half else None)
-    return norm / math.prod(x.shape[d] for d in dims) ** 0.5
+    wide = _wide(x).square()
+    return _root(wide.mean(dims, keepdim=True))
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.float() if x.dtype in {torch.float16, torch.bfloat16} else x
+
+
+def _root(square: Tensor) -> Tensor:
+    """√s whose derivatives of every order are finite at zero, where they are zero."""
+    positive = square > 0
+    return torch.where(positive, torch.where(positive, square, math.inf).sqrt(), 0.0)
 
 
 def unscaled(x: Tensor, rho: Tensor) -> Tensor:
@@ -39,14 +48,9 @@ def joint_rms(tensors: Sequence[Tensor]) -> Tensor:
     tensor([3.5355])
     """
     batched = all(t.dim() for t in tensors) and all(t.shape[0] == tensors[0].shape[0] for t in tensors[1:])
-    parts, count = [], 0
-    for t in tensors:
-        wide = t.float() if t.dtype in {torch.float16, torch.bfloat16} else t
-        flat = wide.reshape(t.shape[0], -1) if batched else wide.reshape(1, -1)
-        parts.append(torch.linalg.vector_norm(flat, dim=1))
-        count += flat.shape[1]
-    norm = parts[0] if len(parts) == 1 else torch.linalg.vector_norm(torch.stack(parts), dim=0)
-    rms = norm / count**0.5
+    flat = [_wide(t).reshape(t.shape[0] if batched else 1, -1) for t in tensors]
+    total = sum((x.square().sum(1) for x in flat[1:]), start=flat[0].square().sum(1))
+    rms = _root(total / sum(x.shape[1] for x in flat))
     return rms if batched else rms.reshape(())
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from axiograd.errors import ConversionError
-from axiograd.homogeneity.conversion.calibration import calibrate, patches
+from axiograd.homogeneity.conversion.calibration import calibrate, owners_of_functions, patches
 from axiograd.homogeneity.conversion.calling import ExampleCall
 from axiograd.homogeneity.conversion.counterpart import Counterpart
 from axiograd.homogeneity.conversion.edit import Edit
@@ -22,13 +22,14 @@ Prove = Callable[[nn.Module], "Certificate"]
 
 
 def strip(model: nn.Module, call: ExampleCall, prove: Prove) -> tuple[nn.Module, list[Edit], "Certificate"]:
-    """Modules first, then the functional code that the certificate still points at, until it is satisfied.
+    """Modules first, then functional code, then what the certificate still points at, until it is satisfied.
 
     Sigmoid and softmax are taken for gates (degree 0) first; if that leaves no degree for the output, for activations.
     """
     failed: Certificate | None = None
     for gate_degree in (0.0, 1.0):
         stripped, edits = Surgery(gate_degree).strip(copy.deepcopy(model))
+        _patch(stripped, owners_of_functions(stripped, call))
         certificate = _patch_until_proved(stripped, call, prove)
         if certificate.ok:
             functional = [

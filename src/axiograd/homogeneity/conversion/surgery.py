@@ -95,7 +95,9 @@ def _uncentre(module: nn.Module, reference: Tensor | None) -> None:
     fresh = UncentredBatchNorm(module.num_features, affine=False)  # type: ignore[arg-type]  # an int by construction
     module.__class__ = UncentredBatchNorm
     module._parameters.pop("bias", None)  # noqa: SLF001
-    module._buffers.pop("running_mean", None)  # noqa: SLF001
+    mean, variance = module._buffers.pop("running_mean", None), module._buffers.get("running_var")  # noqa: SLF001
+    if mean is not None and variance is not None:
+        variance.add_(mean.square())  # E[x²] = Var[x] + E[x]²
     for name, value in fresh._buffers.items():  # noqa: SLF001
         if module._buffers.get(name) is None and value is not None:  # noqa: SLF001
             module.register_buffer(name, value if reference is None else value.to(reference.device))

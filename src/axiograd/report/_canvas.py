@@ -1,0 +1,111 @@
+"""Figures without pyplot: no global state, safe in threads and servers, one plain look."""
+
+import io
+import os
+import textwrap
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from axiograd.errors import ConfigurationError, MissingExtraError
+from axiograd.report._files import write_atomically
+
+#: Where a figure goes: one file or several, PNG, PDF or SVG by their endings.
+Destination: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None
+
+INK, QUIET, RULE = "#1c1e21", "#5d636b", "#d5d8dc"
+SMALL, NORMAL, LARGE = 7.5, 8.5, 10.5
+CHARACTERS_PER_INCH = 15  # of SMALL text
+FORMATS = (".png", ".pdf", ".svg")
+
+
+def new_figure(width: float, height: float) -> Any:
+    """An empty figure in inches, with its own canvas."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingExtraError("matplotlib", "plots", "drawing figures") from error
+
+    figure = Figure(figsize=(width, height), dpi=150, layout="constrained", facecolor="white")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def write_text(text: Any) -> None:
+    """Names are text, also where they contain dollar signs."""
+    text.set_parse_math(False)
+
+
+def title_axes(axes: Any, title: str, *, size: float = NORMAL, colour: str = INK) -> None:
+    write_text(axes.set_title(title, fontsize=size, color=colour, pad=4))
+
+
+def title_figure(figure: Any, title: str | None) -> None:
+    if title:
+        write_text(figure.suptitle(title, fontsize=LARGE, color=INK, fontweight="bold"))
+
+
+def note_figure(figure: Any, notes: Iterable[str]) -> None:
+    """What the reader must know to read the colours, below everything else."""
+    text = " · ".join(n for n in notes if n)
+    if text:
+        wrapped = textwrap.fill(text, int(figure.get_figwidth() * CHARACTERS_PER_INCH))
+        write_text(figure.supxlabel(wrapped, fontsize=SMALL, color=QUIET))
+
+
+def plain_chart(axes: Any, *, x_label: str = "", y_label: str = "", grid: str = "y") -> None:
+    """Thin rules, no box."""
+    for side, spine in axes.spines.items():
+        spine.set_visible(side in {"left", "bottom"})
+        spine.set_color(RULE)
+    axes.tick_params(labelsize=SMALL, colors=QUIET, length=2.5, width=0.6)
+    axes.grid(visible=True, axis=grid, color=RULE, linewidth=0.5)
+    axes.set_axisbelow(True)
+    for label, setter in ((x_label, axes.set_xlabel), (y_label, axes.set_ylabel)):
+        if label:
+            write_text(setter(label, fontsize=NORMAL, color=INK))
+
+
+def legend(axes: Any, **options: Any) -> None:
+    drawn = axes.legend(fontsize=SMALL, frameon=False, labelcolor=INK, **options)
+    for text in drawn.get_texts():
+        write_text(text)
+
+
+def picture_axes(axes: Any) -> None:
+    axes.set_xticks([])
+    axes.set_yticks([])
+    for spine in axes.spines.values():
+        spine.set_color(RULE)
+        spine.set_linewidth(0.6)
+
+
+def render(figure: Any, kind: str = ".png", dpi: int = 200) -> bytes:
+    """The file's bytes, without a date in them."""
+    import matplotlib as mpl
+
+    buffer = io.BytesIO()
+    undated = {".png": {}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
+    # Type 42 keeps text as text, which print shops and screen readers want.
+    with mpl.rc_context({"pdf.fonttype": 42, "svg.hashsalt": "axiograd"}):
+        figure.savefig(buffer, format=kind[1:], dpi=dpi, metadata=undated[kind])
+    return buffer.getvalue()
+
+
+def save(figure: Any, path: Destination, *, dpi: int = 200) -> Any:
+    """Write the figure to each path, atomically, and give it back.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = save(new_figure(1, 1), [f"{folder}/a.png", f"{folder}/a.pdf"])
+    ...     sorted(p.name for p in Path(folder).iterdir())
+    ['a.pdf', 'a.png']
+    """
+    paths = [] if path is None else [path] if isinstance(path, str | os.PathLike) else list(path)
+    for target in map(Path, paths):
+        kind = target.suffix.lower()
+        if kind not in FORMATS:
+            raise ConfigurationError(f"{target.name!r}: a figure's name ends in one of {', '.join(FORMATS)}.")
+        write_atomically(target, render(figure, kind, dpi))
+    return figure

@@ -1,0 +1,137 @@
+"""Tensors become arrays that can be drawn: channels reduced, scale found, images brought to [0, 1]."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from axiograd.errors import ConfigurationError, InputError, NotFiniteError
+
+Array: TypeAlias = NDArray[np.float64]
+Channels: TypeAlias = Literal["sum", "mean"]
+
+#: Colours stop getting stronger above this percentile of |attribution|, so that one outlier does not fade all others.
+CLIP = 99.5
+
+_MAP, _PICTURE, _BATCH = 2, 3, 4
+_GREY, _RGB = 1, 3
+
+
+def to_array(values: Any, what: str = "attribution") -> Array:
+    """A finite float64 array of a tensor (any device, dtype, with or without graph), array or list."""
+    if isinstance(values, Tensor):
+        values = values.detach().to(device="cpu", dtype=torch.float64).numpy()
+    array = np.asarray(values, dtype=np.float64)
+    if array.size == 0:
+        raise InputError(f"The {what} of shape {array.shape} has no elements; nothing can be drawn.")
+    if not np.isfinite(array).all():
+        bad = int((~np.isfinite(array)).sum())
+        raise NotFiniteError(f"{bad} of {array.size} values of the {what} are NaN or Inf; they have no colour.")
+    return array
+
+
+def to_map(values: Any, channels: Channels = "sum") -> Array:
+    """One number per pixel, [height, width]; the channels of [channels, height, width] are summed or averaged.
+
+    >>> to_map(torch.ones(3, 2, 2)).tolist(), to_map(torch.ones(3, 2, 2), "mean").tolist()
+    ([[3.0, 3.0], [3.0, 3.0]], [[1.0, 1.0], [1.0, 1.0]])
+    """
+    if channels not in {"sum", "mean"}:
+        raise ConfigurationError(f"channels={channels!r}: expected 'sum' or 'mean'.")
+    array = to_array(values)
+    if array.ndim == _PICTURE:
+        return np.asarray(array.sum(0) if channels == "sum" else array.mean(0), dtype=np.float64)
+    if array.ndim != _MAP:
+        raise InputError(f"A heatmap needs [height, width] or [channels, height, width], got shape {array.shape}.")
+    return array
+
+
+def to_maps(values: Any, channels: Channels = "sum") -> list[Array]:
+    """A list of maps of one attribution, a batch [batch, channels, height, width], or a sequence of attributions."""
+    return [to_map(v, channels) for v in separate(values)]
+
+
+def separate(values: Any) -> list[Any]:
+    """The samples of a batch or sequence; one sample is a list of one."""
+    if isinstance(values, Tensor | np.ndarray):
+        return list(values) if values.ndim >= _BATCH else [values]
+    if isinstance(values, Sequence):
+        return list(values)
+    raise InputError(f"Expected a tensor, an array or a sequence of them, got {type(values).__name__}.")
+
+
+def to_image(image: Any) -> Array:
+    """RGB in [0, 1], [height, width, 3]; what does not lie within [0, 1] (or, as integers, [0, 255]) is stretched.
+
+    >>> to_image(torch.tensor([[-1.0, 1.0]])).tolist()
+    [[[0.0, 0.0, 0.0], [1.0, 1.0, 1.0]]]
+    """
+    is_bytes = getattr(image, "dtype", None) in {torch.uint8, np.dtype(np.uint8)}
+    array = to_array(image, "image")
+    if array.ndim == _MAP:
+        array = array[None]
+    if array.ndim == _PICTURE and array.shape[0] not in {_GREY, _RGB} and array.shape[-1] in {_GREY, _RGB}:
+        array = np.moveaxis(array, -1, 0)
+    if array.ndim != _PICTURE:
+        raise InputError(f"An image needs [height, width] or [channels, height, width], got shape {array.shape}.")
+    if array.shape[0] not in {_GREY, _RGB}:
+        array = array.mean(0, keepdims=True)
+    if is_bytes:
+        array = array / 255
+    low, high = float(array.min()), float(array.max())
+    if low < 0 or high > 1:
+        array = (array - low) / (high - low) if high > low else np.full_like(array, 0.5)
+    return np.broadcast_to(np.moveaxis(array, 0, -1), (*array.shape[1:], _RGB))
+
+
+def bounding_box(mask: Any) -> tuple[int, int, int, int] | None:
+    """(left, top, right, bottom) around what is not zero in [height, width] or [channels, height, width].
+
+    >>> bounding_box(torch.tensor([[0, 0, 0], [0, 1, 1]]))
+    (1, 1, 3, 2)
+    """
+    marked = np.abs(to_map(mask)) > 0
+    rows, columns = np.flatnonzero(marked.any(1)), np.flatnonzero(marked.any(0))
+    if not rows.size:
+        return None
+    return int(columns[0]), int(rows[0]), int(columns[-1]) + 1, int(rows[-1]) + 1
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Where the colours of a map end: at ±value."""
+
+    value: float
+    largest: float
+    clip: float
+
+    @property
+    def clips(self) -> bool:
+        return self.value < self.largest
+
+    @classmethod
+    def of(cls, maps: Sequence[Array], clip: float = CLIP, *, positive_only: bool = False) -> "Limit":
+        """The percentile of |attribution| over all maps; the largest one where the percentile is zero.
+
+        >>> Limit.of([np.zeros((2, 2))]).value, Limit.of([np.full((2, 2), -3.0)]).value
+        (1.0, 3.0)
+        """
+        if not 0 < clip <= 100:  # noqa: PLR2004  # percent
+            raise ConfigurationError(f"clip={clip!r}: expected a percentile above 0 and up to 100.")
+        magnitudes = np.concatenate([np.maximum(m, 0).ravel() if positive_only else np.abs(m).ravel() for m in maps])
+        largest = float(magnitudes.max())
+        value = float(np.percentile(magnitudes, clip)) or largest
+        # A subnormal limit would overflow when values are divided by it.
+        if value < np.finfo(np.float64).tiny:
+            return cls(1.0, largest, clip)
+        return cls(value, largest, clip)
+
+    def __str__(self) -> str:
+        if self.largest == 0:
+            return "all zero"
+        end = f"colours end at ±{self.value:.3g}"
+        return f"{end} ({self.clip:g}th percentile; largest {self.largest:.3g})" if self.clips else end

@@ -1,0 +1,54 @@
+"""One diverging colour map for figures, pages and notebooks: blue below zero, paper at zero, orange above.
+
+Blue and orange stay apart for all common kinds of colour blindness, and both ends are equally dark in print.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from axiograd.errors import MissingExtraError
+
+#: Evenly spaced from the most negative to the most positive value; the one in the middle is zero.
+ANCHORS: tuple[str, ...] = (
+    "#08306b",
+    "#135fa7",
+    "#4a97cd",
+    "#a9d0e8",
+    "#f8f7f4",
+    "#fbc48f",
+    "#ee8133",
+    "#c04a08",
+    "#6e2604",
+)
+
+#: Lines of one chart, in this order; chosen to differ in lightness too, so that a grey print keeps them apart.
+LINES: tuple[str, ...] = ("#135fa7", "#e06a10", "#3f8f6b", "#7a4fa3", "#6b6f76", "#c2a31d", "#b8336a", "#35b5c4")
+
+
+def _rgb(colour: str) -> tuple[int, int, int]:
+    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
+
+
+def colour(values: NDArray[Any]) -> NDArray[np.uint8]:
+    """RGB of values in [−1, 1], what lies outside is clipped.
+
+    >>> colour(np.array([-1.0, 0.0, 1.0])).tolist()
+    [[8, 48, 107], [248, 247, 244], [110, 38, 4]]
+    """
+    anchors = np.array([_rgb(a) for a in ANCHORS], dtype=float)
+    position = np.clip(values, -1, 1)
+    channels = [np.interp(position, np.linspace(-1, 1, len(anchors)), anchors[:, c]) for c in range(3)]
+    return np.stack(channels, axis=-1).round().astype(np.uint8)
+
+
+def matplotlib_map(*, positive_only: bool = False) -> Any:
+    """The map for matplotlib; its positive half where negative values are not shown."""
+    try:
+        from matplotlib.colors import LinearSegmentedColormap
+    except ImportError as error:
+        raise MissingExtraError("matplotlib", "plots", "drawing figures") from error
+
+    anchors = ANCHORS[len(ANCHORS) // 2 :] if positive_only else ANCHORS
+    return LinearSegmentedColormap.from_list("axiograd-positive" if positive_only else "axiograd", anchors, N=512)

@@ -1,0 +1,62 @@
+import json
+
+import pytest
+import torch
+from torch import nn
+from typer.testing import CliRunner
+
+from axiograd.cli.app import app
+from axiograd.cli.spec import example_input, load_model
+from axiograd.errors import ConfigurationError, DataMissingError
+
+run = CliRunner().invoke
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text("from torch import nn\ndef build():\n    return nn.Sequential(nn.Linear(3, 2), nn.ReLU())\n")
+    return path
+
+
+def test_yes_is_0_and_no_is_1(file):
+    yes = run(app, ["check", "xmlp"])
+    assert yes.exit_code == 0
+    assert "homogeneous in x of degree 1, exactly" in yes.stdout
+    no = run(app, ["check", f"{file}:build"])
+    assert no.exit_code == 1
+    assert "0.bias" in no.stdout
+
+
+def test_json():
+    done = run(app, ["check", "mlp", "--json"], catch_exceptions=False)
+    certificate = json.loads(done.stdout)
+    assert not certificate["ok"]
+    assert [v["parameters"] for v in certificate["violations"]] == [[f"{i}.bias"] for i in (0, 2, 4, 6)]
+
+
+def test_weights_of_a_users_model(file, tmp_path):
+    state = {"0.weight": torch.ones(2, 3), "0.bias": torch.zeros(2)}
+    torch.save(state, tmp_path / "w.pt")
+    assert torch.equal(load_model(f"{file}:build", str(tmp_path / "w.pt"))[0].weight, torch.ones(2, 3))
+    assert run(app, ["check", f"{file}:build", "--weights", str(tmp_path / "w.pt")]).exit_code == 0
+
+
+def test_models_that_are_not_there(file):
+    with pytest.raises(ConfigurationError, match="no model 'xmpl'"):
+        load_model("xmpl")
+    with pytest.raises(ConfigurationError, match="has no 'make'"):
+        load_model(f"{file}:make")
+    with pytest.raises(DataMissingError, match="no file"):
+        load_model("nowhere.py:build")
+    with pytest.raises(ConfigurationError, match="cannot be imported"):
+        load_model("no_such_package.models:build")
+
+
+def test_shapes_of_example_inputs():
+    assert example_input(nn.Conv2d(3, 4, 3), "3x8x8").shape == (2, 3, 8, 8)
+    assert example_input(nn.Conv2d(5, 4, 3).double(), None).dtype == torch.float64
+    with pytest.raises(ConfigurationError, match="--shape a,b"):
+        example_input(nn.Linear(1, 1), "a,b")
+    with pytest.raises(ConfigurationError, match="give --shape"):
+        example_input(nn.ReLU(), None)

@@ -1,0 +1,68 @@
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from axiograd.cli.train import train
+from axiograd.errors import ConfigurationError
+from axiograd.training import checkpoint
+
+CONFIG = """
+out = "{out}"
+[model]
+name = "xmlp"
+options = {{ in_channels = 2, hidden = [8], num_classes = 2 }}
+[data]
+name = "support.tables:two_clouds"
+train = {{ n = 64 }}
+validation = {{ n = 32, seed = 1 }}
+[loss]
+prior = "Gini"
+weight = 0.01
+[recipe]
+optimizer = "adam"
+lr = 0.05
+epochs = 3
+batch_size = 16
+[run]
+metric = "accuracy"
+accelerator = "cpu"
+"""
+
+
+@pytest.fixture
+def run():
+    app = typer.Typer()
+    app.command()(train)
+    return lambda *arguments: CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+@pytest.fixture
+def config(tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_text(CONFIG.format(out=tmp_path / "out"))
+    return path
+
+
+def test_trains_and_goes_on(run, config, tmp_path):
+    first = run(config)
+    assert first.exit_code == 0, first.output
+    assert "12 steps" in first.output
+    assert "Best validation" in first.output
+    assert checkpoint.read_tensors(tmp_path / "out/model.safetensors").keys() == {"0.weight", "2.weight"}
+    assert run(config).exit_code == 0
+    other = run(config, "--out", tmp_path / "other", "--seed", 4)
+    assert other.exit_code == 0
+    assert checkpoint.latest(tmp_path / "other").state["identity"]["seed"] == 4
+
+
+def test_dry_run_only_looks(run, config, tmp_path):
+    result = run(config, "--dry-run")
+    assert "32 parameters; 64 samples" in result.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_mistakes_are_named(run, config):
+    config.write_text(config.read_text().replace("[recipe]", "[recipee]"))
+    result = run(config)
+    assert isinstance(result.exception, ConfigurationError)
+    assert "did you mean 'recipe'" in str(result.exception)

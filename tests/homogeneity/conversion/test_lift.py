@@ -1,0 +1,113 @@
+import copy
+import pickle
+
+import pytest
+import torch
+from torch import nn
+
+from axiograd.errors import ConfigurationError, InputError
+from axiograd.homogeneity import certify
+from axiograd.homogeneity.conversion import Lifted, to_xdnn
+
+
+class Two(nn.Module):
+    """Two inputs, a dictionary of outputs, an integer input that only selects."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(3, 4), nn.Linear(2, 4)
+
+    def forward(self, x, *, y, index):
+        hidden = torch.tanh(self.a(x) + self.b(y))
+        return {"logits": hidden, "index": index, "pair": (hidden[:, :1], hidden.sigmoid())}
+
+
+def _net():
+    return nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.LayerNorm(8), nn.Linear(8, 3), nn.Softmax(-1)).eval()
+
+
+def test_lift_is_proved_exact_and_agrees_with_brute_force(assert_degree):
+    x = torch.randn(6, 4)
+    conversion = to_xdnn(_net(), x, how="lift")
+    assert (conversion.certificate.degree, conversion.certificate.exact) == (1.0, True)
+    assert_degree(conversion.model, x)
+
+
+def test_lift_is_the_original_on_its_sphere():
+    net, x = _net(), torch.randn(1, 4)
+    torch.testing.assert_close(to_xdnn(net, x, how="lift").model(x), net(x))
+
+
+def test_zero_goes_to_zero_with_finite_gradients_of_both_orders():
+    lifted = Lifted(_net(), radius=1.0)
+    x = torch.zeros(2, 4)
+    x[1] = torch.randn(4)
+    x.requires_grad_()
+    output = lifted(x)
+    (gradient,) = torch.autograd.grad(output.square().sum() + output.sum(), x, create_graph=True)
+    (second,) = torch.autograd.grad(gradient.square().sum(), x)
+    assert output[0].abs().max() == 0
+    assert torch.isfinite(gradient).all()
+    assert torch.isfinite(second).all()
+
+
+def test_several_inputs_and_structured_outputs():
+    model = Two().double().eval()
+    inputs = {"x": torch.randn(5, 3).double(), "y": torch.randn(5, 2).double(), "index": torch.arange(5)}
+    conversion = to_xdnn(model, inputs, how="lift")
+    one = conversion.model(**inputs)
+    two = conversion.model(x=2 * inputs["x"], y=2 * inputs["y"], index=inputs["index"])
+    assert torch.equal(two["index"], inputs["index"])
+    torch.testing.assert_close(two["logits"], 2 * one["logits"])
+    torch.testing.assert_close(two["pair"][1], 2 * one["pair"][1])
+
+
+def test_samples_do_not_see_each_other():
+    lifted, x = Lifted(_net(), radius=1.0), torch.randn(4, 4)
+    torch.testing.assert_close(lifted(x)[:2], lifted(x[:2]))
+
+
+def test_baseline_makes_it_homogeneous_around_it():
+    net, x, b = _net().double(), torch.randn(6, 4).double(), torch.randn(1, 4).double()
+    conversion = to_xdnn(net, x, how="lift", baseline=b)
+    assert conversion.certificate.degree == 1.0
+    value = conversion.model(x)
+    torch.testing.assert_close(conversion.model(b + 3 * (x - b)), 3 * value)
+    assert conversion.model(b).abs().max() == 0
+
+
+def test_radius_is_given_or_that_of_the_example():
+    x = torch.full((2, 4), 3.0)
+    assert to_xdnn(_net(), x, how="lift").model.radius.item() == pytest.approx(3.0)
+    assert to_xdnn(_net(), x, how="lift", radius=7.0).model.radius.item() == 7.0
+    with pytest.raises(ConfigurationError, match="positive"):
+        to_xdnn(_net(), x, how="lift", radius=-1.0)
+    with pytest.raises(InputError, match="all zero"):
+        to_xdnn(_net(), torch.zeros(2, 4), how="lift")
+
+
+def test_output_without_batch_is_refused():
+    class Mean(nn.Module):
+        def forward(self, x):
+            return x.mean()
+
+    with pytest.raises(InputError, match="one row per sample"):
+        Lifted(Mean(), 1.0)(torch.randn(3, 4))
+
+
+def test_no_floating_point_input_is_refused():
+    with pytest.raises(InputError, match="no floating-point"):
+        Lifted(nn.Embedding(4, 2), 1.0)(torch.tensor([1, 2]))
+
+
+def test_lift_copies_pickles_exports_and_trains():
+    net, x = _net(), torch.randn(3, 4)
+    lifted = to_xdnn(net, x, how="lift").model
+    expected = lifted(x)
+    for twin in (copy.deepcopy(lifted), pickle.loads(pickle.dumps(lifted))):
+        torch.testing.assert_close(twin(x), expected)
+    torch.testing.assert_close(torch.export.export(lifted, (x,)).module()(x), expected)
+    lifted.train()(x).sum().backward()
+    assert all(p.grad is not None for p in lifted.parameters())
+    assert all(p.grad is None for p in net.parameters())
+    assert certify(lifted.eval(), x).ok

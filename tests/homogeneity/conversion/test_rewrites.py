@@ -1,0 +1,130 @@
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from axiograd.homogeneity.conversion.calibration import calibrate
+from axiograd.homogeneity.conversion.calling import ExampleCall
+from axiograd.homogeneity.conversion.patched import PatchedForward
+
+W, C, V = torch.randn(6, 6), torch.randn(1, 4, 6), torch.randn(6)
+IMAGE = (2, 4, 6)
+
+FUNCTIONS = {
+    "linear": lambda x: F.linear(x, W, V),
+    "conv": lambda x: F.conv1d(x, torch.ones(3, 4, 1), torch.ones(3)),
+    "addmm": lambda x: torch.addmm(V, x[:, 0], W),
+    "add": lambda x: x + C,
+    "add number": lambda x: 1 + x,
+    "subtract from number": lambda x: 1 - x,
+    "add in place": lambda x: (2 * x).add_(C),
+    "augmented": lambda x: _augmented(x),
+    "concatenate": lambda x: torch.cat([C.expand(2, -1, -1), x], dim=1),
+    "where": lambda x: torch.where(x > 0, x, C),
+    "masked fill": lambda x: x.masked_fill(x < 0, -3.0),
+    "clamp": lambda x: x.clamp(-0.5, 2.0),
+    "clamp from below": lambda x: x.clamp(min=0.1),
+    "maximum": lambda x: torch.maximum(x, C),
+    "gelu": lambda x: F.gelu(x),
+    "silu in place": lambda x: F.silu(2 * x, inplace=True),
+    "tanh in place": lambda x: (2 * x).tanh_(),
+    "swish by hand": lambda x: x * torch.sigmoid(x),
+    "softplus": lambda x: F.softplus(x, 2.0),
+    "layer norm": lambda x: F.layer_norm(x, (6,), V, V),
+    "group norm": lambda x: F.group_norm(x, 2, torch.ones(4), torch.ones(4)),
+    "instance norm": lambda x: F.instance_norm(x, weight=torch.ones(4), bias=torch.ones(4)),
+    "rms norm": lambda x: F.rms_norm(x, (6,)),
+    "batch norm": lambda x: F.batch_norm(x, torch.ones(4), torch.full((4,), 2.0), torch.ones(4), torch.ones(4)),
+    "attention": lambda x: F.scaled_dot_product_attention(x, x + C, x),
+    "attention by hand": lambda x: _attention(x),
+    "cosine attention": lambda x: (F.normalize(x, dim=-1) @ F.normalize(x, dim=-1).transpose(1, 2)).softmax(-1) @ x,
+    "softmax gate": lambda x: F.softmax(x, -1) * x,
+    "set item": lambda x: _filled(x),
+}
+
+
+def _augmented(x):
+    y = x * 2
+    y += 1
+    y -= C
+    return y
+
+
+def _attention(x):
+    logits = torch.einsum("bnd,bmd->bnm", x, x) / 6**0.5 + torch.ones(4, 4).triu()
+    return torch.matmul(torch.softmax(logits, dim=-1), x)
+
+
+def _filled(x):
+    y = torch.zeros_like(x)
+    y[:, 1:] = x[:, 1:] + 1.0
+    return y
+
+
+class Functional(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+def _patched(function, x):
+    model = Functional(function)
+    model.forward = PatchedForward(model)
+    calibrate(model.eval(), ExampleCall.ensure(x))
+    return model
+
+
+@pytest.fixture(autouse=True)
+def _double():
+    torch.set_default_dtype(torch.float64)
+    global W, C, V  # noqa: PLW0603
+    W, C, V = W.double(), C.double(), V.double()
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_the_function_becomes_homogeneous(name):
+    x = torch.randn(IMAGE)
+    model = _patched(FUNCTIONS[name], x)
+    value = model(x)
+    original = FUNCTIONS[name](3 * x)
+    assert not torch.allclose(original, 3 * FUNCTIONS[name](x), atol=1e-4) or "cosine" in name
+    torch.testing.assert_close(model(3 * x), 3 * value)
+    torch.testing.assert_close(model(0.01 * x), 0.01 * value)
+
+
+FITTED = {"gelu", "silu in place", "tanh in place", "softplus"}  # least squares: see test_activations
+DROPPED = {"linear", "conv", "addmm", "batch norm", "group norm", "instance norm", "layer norm"}  # their bias or shift
+
+
+@pytest.mark.parametrize("name", [n for n in FUNCTIONS if n not in FITTED | DROPPED])
+def test_it_is_the_original_at_the_scale_of_its_data(name):
+    x = torch.randn(1, *IMAGE[1:]).expand(IMAGE).clone()
+    torch.testing.assert_close(_patched(FUNCTIONS[name], x)(x), FUNCTIONS[name](x))
+
+
+def test_in_place_functions_still_change_their_argument():
+    seen = []
+
+    def function(x):
+        y = x * 2
+        F.silu(y, inplace=True)
+        seen.append(y)
+        return y
+
+    x = torch.randn(IMAGE)
+    model = _patched(function, x)
+    output = model(x)
+    torch.testing.assert_close(seen[-1], output)
+    torch.testing.assert_close(model(3 * x), 3 * output)
+
+
+def test_constants_among_themselves_are_left_alone():
+    x = torch.randn(IMAGE)
+    model = _patched(lambda x: x * (torch.sigmoid(V) + 1), x)
+    torch.testing.assert_close(model(x), x * (torch.sigmoid(V) + 1))
+    assert not list(model.buffers())

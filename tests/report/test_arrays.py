@@ -1,0 +1,68 @@
+import numpy as np
+import pytest
+import torch
+
+from axiograd.errors import ConfigurationError, InputError, NotFiniteError
+from axiograd.report.arrays import Limit, bounding_box, to_array, to_image, to_map, to_maps
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.int64])
+def test_any_dtype_and_a_graph_are_read(dtype):
+    values = torch.ones(2, 2, dtype=dtype)
+    if dtype.is_floating_point:
+        values.requires_grad_()
+    assert to_array(values).tolist() == [[1, 1], [1, 1]]
+
+
+def test_channels_are_summed_or_averaged():
+    values = torch.arange(12.0).reshape(3, 2, 2)
+    assert np.array_equal(to_map(values), values.sum(0).numpy())
+    assert np.array_equal(to_map(values, "mean"), values.mean(0).numpy())
+
+
+def test_a_batch_and_a_list_are_the_same():
+    batch = torch.randn(3, 2, 4, 4)
+    assert all(np.array_equal(a, b) for a, b in zip(to_maps(batch), to_maps(list(batch)), strict=True))
+
+
+def test_images_in_range_are_left_alone_and_others_stretched():
+    assert to_image(torch.tensor([[0.2, 0.4]]))[0, :, 0].tolist() == pytest.approx([0.2, 0.4])
+    assert to_image(torch.tensor([[0, 255]], dtype=torch.uint8))[0, :, 0].tolist() == [0, 1]
+    assert to_image(torch.tensor([[0, 1]], dtype=torch.uint8))[0, 1, 0] == pytest.approx(1 / 255)
+    assert to_image(torch.tensor([[-2.0, 0.0, 2.0]]))[0, :, 0].tolist() == [0, 0.5, 1]
+    assert to_image(np.zeros((5, 7, 3))).shape == (5, 7, 3)
+    assert to_image(torch.full((1, 2, 2), 7.0)).tolist() == np.full((2, 2, 3), 0.5).tolist()
+
+
+def test_the_box_is_tight_or_none():
+    mask = torch.zeros(3, 6, 8)
+    mask[1, 2, 3] = mask[2, 4, 5] = 1
+    assert bounding_box(mask) == (3, 2, 6, 5)
+    assert bounding_box(torch.zeros(4, 4)) is None
+
+
+def test_the_limit_is_the_percentile_unless_that_is_zero():
+    values = np.arange(1001.0)
+    assert Limit.of([values], 90).value == 900
+    assert Limit.of([values], 90).clips
+    one_pixel = np.zeros(1000)
+    one_pixel[3] = -5
+    assert Limit.of([one_pixel]).value == 5
+    assert "all zero" in str(Limit.of([np.zeros(3)]))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda: to_array([1.0, float("nan")]), NotFiniteError, "1 of 2"),
+        (lambda: to_array([]), InputError, "no elements"),
+        (lambda: to_map(torch.ones(3)), InputError, r"\(3,\)"),
+        (lambda: to_map(torch.ones(1, 2, 2), "max"), ConfigurationError, "max"),
+        (lambda: to_maps(3.0), InputError, "float"),
+        (lambda: to_image(torch.ones(1, 1, 1, 1)), InputError, "image"),
+        (lambda: Limit.of([np.ones(2)], 0), ConfigurationError, "clip"),
+    ],
+)
+def test_errors_name_the_thing(call, error, words):
+    with pytest.raises(error, match=words):
+        call()

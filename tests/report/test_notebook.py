@@ -1,0 +1,76 @@
+from html.parser import HTMLParser
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+import axiograd
+from axiograd.report import axiom_report_html, certificate_html, explanation_html
+from report.conftest import HOSTILE
+
+
+class Tags(HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.found = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append(tag)
+
+
+def explanation(attributions, target=0, method="XGradient"):
+    return axiograd.Explanation(torch.zeros(2, 2), attributions, target, method)
+
+
+def test_images_become_pictures():
+    html = explanation_html(explanation(torch.randn(10, 3, 6, 6)))
+    assert Tags(html).found.count("img") == 8
+    assert "first 8 of 10" in html
+    assert "baseline <b>zero</b>" in html
+
+
+def test_tables_become_bars():
+    html = explanation_html(explanation(torch.tensor([[1.0, -5.0], [1.0, 5.0]])))
+    assert html.index(">1</td>") < html.index(">0</td>")
+
+
+@pytest.mark.parametrize(
+    "attributions",
+    [
+        torch.zeros(2, 1, 3, 3),
+        torch.zeros(0, 1, 3, 3),
+        torch.full((1, 2), float("nan")),
+        torch.zeros(3),
+        torch.zeros(1, 2, 3),
+        (torch.zeros(2, 2), torch.zeros(2, 1, 2, 2)),
+        {"x": torch.zeros(2, 2)},
+    ],
+)
+def test_every_structure_is_shown(attributions):
+    assert "XGradient" in explanation_html(explanation(attributions))
+
+
+def test_of_all_outputs_the_first_is_drawn():
+    html = explanation_html(explanation(torch.randn(5, 2, 1, 4, 4), target="all"))
+    assert Tags(html).found.count("img") == 2
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_hostile_names_stay_text(text, violated):
+    violated.violations[0].module = violated.violations[0].fix = text
+    result = SimpleNamespace(axiom=text, passed=False, violation=1.0, tolerance=0.1, counterexample=text)
+    report = SimpleNamespace(method=text, models=text, seed=0, results=[result])
+    shown = [
+        certificate_html(violated),
+        explanation_html(explanation({text: torch.ones(1, 2)}, method=text)),
+        axiom_report_html(report),
+    ]
+    for html in shown:
+        assert not {"script", "svg", "img"} & set(Tags(html).found)
+
+
+def test_a_refusal_names_the_module(violated):
+    html = certificate_html(violated)
+    for words in ("Not certified: 1 violation.", "<code>fc</code>", "<code>bias=False</code>"):
+        assert words in html

@@ -1,0 +1,116 @@
+from pathlib import Path
+
+import pytest
+from torch import nn
+from torch.nn import functional as F
+
+from axiograd.errors import ConfigurationError
+from axiograd.training import AttributionLoss, Recipe
+from axiograd.training.assemble import build_data, build_loss, build_model
+from axiograd.training.config import load_config, parse_config
+
+LEAST = {"out": "runs/a", "model": {"name": "xmlp", "options": {"in_channels": 4}}, "data": {"name": "shapes"}}
+
+
+def test_everything_can_be_said(tmp_path):
+    path = tmp_path / "run.toml"
+    path.write_text(
+        """
+        out = "runs/decoy"
+        seed = 3
+        [model]
+        name = "xmlp"
+        options = { in_channels = 4, hidden = [8] }
+        [data]
+        name = "decoy"
+        train = { split = "train" }
+        validation = { split = "test" }
+        arguments = { mask = "shortcuts" }
+        [loss]
+        prior = "RightReasons"
+        weight = 10
+        method = "InputXGradient"
+        outputs = "random"
+        [recipe]
+        preset = "fixup_resnet50"
+        epochs = 4
+        [run]
+        metric = "accuracy"
+        precision = "bf16-mixed"
+        """
+    )
+    config = load_config(path)
+    assert (config.out, config.seed, config.data.arguments) == (Path("runs/decoy"), 3, {"mask": "shortcuts"})
+    assert config.recipe == Recipe(lr=0.1, schedule="cosine", mixup=0.7, scalar_lr_factor=0.1, epochs=4)
+    assert config.run.precision == "bf16-mixed"
+    loss = build_loss(config)
+    assert isinstance(loss, AttributionLoss)
+    assert (loss.weight, loss.outputs, loss.method.__name__) == (10.0, "random", "InputXGradient")
+    assert build_model(config)[0].weight.shape == (8, 4)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"modle": {}}, "'modle' is not known; did you mean 'model'"),
+        ({"recipe": {"epoch": 3}}, r"'recipe\.epoch' is not known; did you mean 'epochs'"),
+        ({"recipe": {"preset": "alexnett"}}, "did you mean 'alexnet'"),
+        ({"run": {"prescision": "32-true"}}, r"'run\.prescision' is not known; did you mean 'precision'"),
+        ({"run": {"log_steps": "often"}}, r"run\.log_steps is 'often'; it must be int"),
+        ({"run": {"num_workers": True}}, r"run\.num_workers is True"),
+        ({"loss": {"outputs": "every"}}, r"loss\.outputs is 'every'; it must be one of 'target', 'all', 'random'"),
+        ({"model": {"options": {}}}, r"\[model\] is incomplete: .*name"),
+        ({"model": "xmlp"}, r"model is 'xmlp'; it must be a table"),
+        ({"seed": "x"}, "seed is 'x'"),
+    ],
+)
+def test_what_is_wrong_is_named(change, message):
+    with pytest.raises(ConfigurationError, match=message):
+        parse_config({**LEAST, **change})
+
+
+@pytest.mark.parametrize("missing", ["out", "model", "data"])
+def test_what_is_missing_is_named(missing):
+    with pytest.raises(ConfigurationError, match=f"'{missing}' is missing"):
+        parse_config({key: value for key, value in LEAST.items() if key != missing})
+
+
+@pytest.mark.parametrize(
+    ("section", "change", "message"),
+    [
+        ("model", {"name": "xmpl"}, r"model\.name 'xmpl' is not known; did you mean 'xmlp'"),
+        ("model", {"name": "nowhere.at:all"}, r"model\.name 'nowhere.at:all' cannot be imported"),
+        ("model", {"name": "math:sqrt", "options": {"x": 1}}, "takes|argument|positional"),
+        ("data", {"name": "shape"}, r"data\.name 'shape' is not known; did you mean 'shapes'"),
+        (
+            "data",
+            {"name": "shapes", "train": {"colour": 1}},
+            r"data\.train: got an unexpected keyword argument 'colour'",
+        ),
+        ("loss", {"prior": "Ginni"}, r"loss\.prior 'Ginni' is not known; did you mean 'Gini'"),
+        ("loss", {"prior": "Gini", "method": "XGrad"}, r"loss\.method 'XGrad' is not known; did you mean"),
+        ("loss", {"task": "cross_entrop"}, r"did you mean 'cross_entropy'"),
+    ],
+)
+def test_names_that_do_not_exist(section, change, message):
+    config = parse_config({**LEAST, section: change})
+    with pytest.raises(ConfigurationError, match=message):
+        {"model": build_model, "data": build_data, "loss": build_loss}[section](config)
+
+
+def test_factories_of_ones_own():
+    model = {"name": "torch.nn:Linear", "options": {"in_features": 2, "out_features": 1}}
+    config = parse_config({**LEAST, "model": model, "data": {"name": "torch:zeros", "train": {}}})
+    assert isinstance(build_model(config), nn.Linear)
+    assert build_loss(config) is F.cross_entropy
+    wrong = parse_config({**LEAST, "model": {"name": "builtins:dict"}})
+    with pytest.raises(ConfigurationError, match=r"gave a dict, not an nn\.Module"):
+        build_model(wrong)
+
+
+def test_unreadable_files(tmp_path):
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        load_config(tmp_path / "none.toml")
+    (tmp_path / "bad.toml").write_text("out = ")
+    with pytest.raises(ConfigurationError, match="is not TOML"):
+        load_config(tmp_path / "bad.toml")

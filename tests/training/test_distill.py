@@ -1,0 +1,65 @@
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from axiograd.errors import ConfigurationError
+from axiograd.training import Recipe, distill
+from axiograd.training.distill import Distillation
+
+RECIPE = Recipe(optimizer="adam", lr=0.02, schedule="cosine", epochs=25, batch_size=50, weight_decay=0.0)
+
+
+def make(bias, seed):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(4, 16, bias=bias), nn.ReLU(), nn.Dropout(0.1), nn.Linear(16, 3, bias=bias))
+
+
+def test_temperature_formula():
+    student, teacher, t = torch.randn(5, 3), torch.randn(5, 3), 3.0
+    p, q = (teacher / t).softmax(1), (student / t).softmax(1)
+    expected = t**2 * (p * (p / q).log()).sum(1).mean()
+    torch.testing.assert_close(Distillation(nn.Identity(), temperature=t).imitation(student, teacher), expected)
+    plain = Distillation(nn.Identity(), temperature=None).imitation(student, teacher)
+    torch.testing.assert_close(plain, (student - teacher).square().mean())
+
+
+def test_labels_have_their_share():
+    teacher, student, x, y = nn.Linear(3, 2), nn.Linear(3, 2), torch.randn(6, 3), torch.tensor([0, 1] * 3)
+    terms = Distillation(teacher, labels=0.25)(student, x, y)
+    torch.testing.assert_close(terms.task, F.cross_entropy(student(x), y))
+    torch.testing.assert_close(terms.total, 0.75 * terms.imitation + 0.25 * terms.task)
+
+
+@pytest.mark.parametrize("mixup", [0.0, 0.7])
+def test_a_student_learns_its_teachers_answers_without_labels(mixup):
+    teacher, student = make(True, 0), make(False, 1)
+    x = torch.randn(400, 4)
+    frozen = [parameter.clone() for parameter in teacher.parameters()]
+    result = distill(
+        student, teacher, x[:300], validation=x[300:], metric="accuracy", accelerator="cpu",
+        recipe=RECIPE.replace(mixup=mixup),
+    )  # fmt: skip
+    assert result.best["validation"] > 0.85
+    assert result.best["validation"] > result.history[0]["validation"] + 0.1
+    assert teacher.training
+    assert all(p.grad is None and torch.equal(p, f) for p, f in zip(teacher.parameters(), frozen, strict=True))
+
+
+def test_with_labels():
+    teacher, student = make(True, 0), make(False, 1)
+    x = torch.randn(300, 4)
+    y = teacher.eval()(x).argmax(1)
+    result = distill(student, teacher, (x, y), labels=0.5, validation=(x, y), accelerator="cpu", recipe=RECIPE)
+    assert result.best["validation"] == pytest.approx(-F.cross_entropy(student.eval()(x), y).item())
+    assert result.best["validation"] > result.history[0]["validation"]
+    assert (student(x).argmax(1) == y).float().mean() > 0.85
+
+
+def test_wrong_settings():
+    with pytest.raises(ConfigurationError, match="labels=2"):
+        Distillation(nn.Identity(), labels=2)
+    with pytest.raises(ConfigurationError, match="temperature=0"):
+        Distillation(nn.Identity(), temperature=0)
+    with pytest.raises(ConfigurationError, match=r"\(4, 2\) and \(4, 3\)"):
+        Distillation(nn.Linear(5, 3))(nn.Linear(5, 2), torch.zeros(4, 5), None)
