@@ -19,7 +19,7 @@ from axiograd.homogeneity.report import Report
 from axiograd.homogeneity.trace import Program, trace
 from axiograd.homogeneity.wording import LIFT_FIX
 
-FINITE = "values stay finite, and no hook changes a gradient"
+FINITE = "values stay finite, no hook changes a gradient, and rules added by hand are right"
 
 
 def certify(
@@ -104,9 +104,10 @@ def _walk(
             cut,
             op=cut_name(cut),
             reason=(
-                "The gradient of a value that depends on the input is cut, so that autograd's ∇F is not that of F."
+                "The gradient of a value that depends on the input is cut (detach, item, no_grad, inference mode) or "
+                "made by an autograd.Function of its own, so that autograd's ∇F need not be that of F."
             ),
-            fix="Leave the value attached, or compute it from constants.",
+            fix="Leave the value attached, compute it from constants, or write it with PyTorch's operators.",
             kind="gradient",
         )
     for name, (title, tensor) in program.constants.items():
