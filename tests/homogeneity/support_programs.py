@@ -49,9 +49,7 @@ RNN = _module(nn.RNN(SIZE, SIZE, nonlinearity="relu", bias=False))
 GRU = _module(nn.GRU(SIZE, SIZE))
 PRELU = _module(nn.PReLU(SIZE))
 #: Constants that a network may pick as operands besides its inputs.
-CONSTANTS = tuple(
-    c.expand(1, SIZE, SIZE).contiguous() for c in (W, ZERO.expand(SIZE, SIZE), HOLES.expand(SIZE, SIZE))
-)
+CONSTANTS = tuple(c.expand(1, SIZE, SIZE).contiguous() for c in (W, ZERO.expand(SIZE, SIZE), HOLES.expand(SIZE, SIZE)))
 
 
 def _wide(x):

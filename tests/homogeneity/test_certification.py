@@ -231,9 +231,7 @@ def _without_grad(x):
 
 
 def test_dynamic_batch_is_listed():
-    assert (
-        certify(MLP(bias=False), VECTOR).dynamic == ("x[0] ≥ 2",) or certify(MLP(bias=False), VECTOR).dynamic
-    )
+    assert certify(MLP(bias=False), VECTOR).dynamic == ("x[0] ≥ 2",) or certify(MLP(bias=False), VECTOR).dynamic
     assert certify(MLP(bias=False), VECTOR[:1]).dynamic == ()
 
 
@@ -279,9 +277,7 @@ def test_the_model_is_left_as_it_was():
     for run in (certify, verify):
         run(model, inputs)
         assert torch.equal(state, torch.get_rng_state())
-        assert all(
-            torch.equal(a, b) for a, b in zip(before.values(), model.state_dict().values(), strict=True)
-        )
+        assert all(torch.equal(a, b) for a, b in zip(before.values(), model.state_dict().values(), strict=True))
         assert all(m.training for m in model.modules())
         assert not model[0].weight.requires_grad
         assert torch.equal(model[0].bias.grad, torch.ones(4))

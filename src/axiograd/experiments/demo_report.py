@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from axiograd.attribution import XGradient
 from axiograd.experiments.demo import Data, Result, normalised
 from axiograd.homogeneity import Certificate, Conversion
-from axiograd.report import Report
+from axiograd.report import Report, bounding_box
 
 
 def demo_report(
@@ -89,9 +89,11 @@ def _add_samples(report: Report, data: Data, before: nn.Module, after: nn.Module
     errors = XGradient(after).completeness(x, classes).relative
     with torch.no_grad():
         predictions = {"before": before(x).argmax(1), "after": after(x).argmax(1)}
-    # First those that show it best: wrong before, right after.
+    # First those that show it best: wrong before, right after, and most of the attribution on the tag.
     mended = (predictions["before"] != classes) & (predictions["after"] == classes)
-    for rank, i in enumerate(mended.int().argsort(descending=True, stable=True).tolist()):
+    size = maps["before"].abs()
+    on_tag = (size * tags[:n]).sum((1, 2, 3)) / size.sum((1, 2, 3))
+    for rank, i in enumerate((mended + on_tag).argsort(descending=True).tolist()):
         report.add_sample(
             f"image {i}",
             {name: attribution[i] for name, attribution in maps.items()},
@@ -99,12 +101,6 @@ def _add_samples(report: Report, data: Data, before: nn.Module, after: nn.Module
             label=names[classes[i]],
             prediction={view: names[predicted[i]] for view, predicted in predictions.items()},
             completeness=float(errors[i]),
-            boxes=[_box(tags[i, 0])],
+            boxes=[box for box in [bounding_box(tags[i, 0])] if box],
             featured=rank < 3,  # noqa: PLR2004  # as many as fit beside each other
         )
-
-
-def _box(mask: Tensor) -> tuple[int, int, int, int]:
-    """Left, top, right and bottom of what is true."""
-    rows, columns = (mask.any(1 - axis).nonzero().flatten() for axis in (0, 1))
-    return int(columns[0]), int(rows[0]), int(columns[-1]) + 1, int(rows[-1]) + 1

@@ -93,6 +93,4 @@ def _functions(model: Callable[..., Any]) -> Iterator[FunctionType]:
 
 
 def _ours(module: str) -> bool:
-    return module.split(".", maxsplit=1)[0] in {"torch", "builtins"} or module.startswith(
-        "axiograd.homogeneity"
-    )
+    return module.split(".", maxsplit=1)[0] in {"torch", "builtins"} or module.startswith("axiograd.homogeneity")

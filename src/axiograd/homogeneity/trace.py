@@ -15,6 +15,7 @@ from torch.export import Dim, ExportedProgram, ShapesCollection, default_decompo
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
 from torch.utils import _pytree as pytree
 
+from axiograd.homogeneity.hidden import hidden_cuts_shown
 from axiograd.homogeneity.inputs import Arguments
 from axiograd.homogeneity.location import record_user_lines
 from axiograd.homogeneity.mutation import (
@@ -95,6 +96,7 @@ def untouched(model: Callable[..., Any]) -> Iterator[None]:
         warnings.catch_warnings(),
         torch.random.fork_rng(),
         record_user_lines(model),
+        hidden_cuts_shown(),
         torch.inference_mode(mode=False),
         torch.enable_grad(),
         quiet,

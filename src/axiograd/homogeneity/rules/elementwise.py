@@ -117,9 +117,7 @@ def pow_(call: Call) -> Result:
     if p is not None:
         return raise_to(base, p)
     if not is_invariant(exponent):
-        reason = (
-            f"The exponent has degree {exponent.degree or 0:g}: the power grows exponentially with the scale."
-        )
+        reason = f"The exponent has degree {exponent.degree or 0:g}: the power grows exponentially with the scale."
     else:
         reason = f"A value of degree {base.degree or 0:g} is raised to a power that is not one number."
     call.report(reason, "Use one constant exponent.", kind="degrees")
@@ -145,9 +143,7 @@ def heaviside(call: Call) -> Result:
 def clamp(call: Call) -> Result:
     value = call.value("self")
     low, high = (
-        None
-        if call.get(a) is None and call.get(b) is None
-        else call.value(a if call.get(a) is not None else b)
+        None if call.get(a) is None and call.get(b) is None else call.value(a if call.get(a) is not None else b)
         for a, b in (("min", "min_val"), ("max", "max_val"))
     )
     if low is not None and high is None:

@@ -1,7 +1,7 @@
 """Epsilons written by hand: h + eps and max(h, eps) as divisors, h ≥ 0 of degree k > 0.
 
 1/(h + eps) is 1/h up to eps. That is the same statement as for a normalisation layer, and holds only if h is
-never negative and the sum is used for nothing but dividing.
+never negative, not zero on a whole region as a ReLU is, and the sum is used for nothing but dividing.
 """
 
 from torch import fx
@@ -10,7 +10,7 @@ from axiograd.homogeneity.domain import Value, of_degree
 from axiograd.homogeneity.rules.call import LARGEST_EPSILON, Call
 from axiograd.homogeneity.rules.registry import aten
 
-_NONNEGATIVE = frozenset(aten("var std norm linalg_vector_norm linalg_norm abs square relu sqrt cdist"))
+_NONNEGATIVE = frozenset(aten("var std norm linalg_vector_norm linalg_norm abs square sqrt cdist"))
 _MOVES = frozenset(
     aten(
         "expand expand_as unsqueeze squeeze view reshape clone contiguous _to_copy to select slice permute "
@@ -88,8 +88,6 @@ def _nonnegative(node: fx.Node, depth: int = 0) -> bool:
         return all(_nonnegative_or_number(x, depth) for x in (a, b))
     if name in {"aten::add", "aten::div"}:
         return not node.kwargs and all(_nonnegative_or_number(x, depth) for x in node.args[:2])
-    if name == "aten::clamp_min":
-        return isinstance(node.args[1], int | float) and node.args[1] >= 0
     if name in _MOVES | _AVERAGES:
         return _nonnegative_or_number(node.args[0], depth)
     return False

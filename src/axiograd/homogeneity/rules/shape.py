@@ -41,6 +41,13 @@ _LENDS = {"aten::view_as", "aten::reshape_as", "aten::expand_as", "aten::type_as
 def keep(call: Call) -> Result:
     """One tensor in, its numbers out in another place (or mixed linearly): the degree stays."""
     value, *others = call.values()
+    if call.name == "aten::view" and "dtype" in call.arguments:
+        return call.require_invariant(
+            value,
+            "The bits of a number, read as another type, do not scale with it.",
+            "Convert with Tensor.to instead of Tensor.view.",
+            kind="rounding",
+        )
     if call.name not in _LENDS:
         for other in others:
             call.require_invariant(
@@ -131,8 +138,7 @@ def pad(call: Call) -> Result:
 def grid_sampler(call: Call) -> Result:
     call.require_invariant(
         call.value("grid"),
-        f"The sampling grid has degree {call.degree('grid'):g}, so that scaling the input moves the "
-        "places it reads.",
+        f"The sampling grid has degree {call.degree('grid'):g}, so that scaling the input moves the places it reads.",
         "Compute the grid from normalised values.",
     )
     return call.value("input")
