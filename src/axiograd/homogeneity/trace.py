@@ -1,6 +1,7 @@
 """From a model to a program: a graph of operators, each with its place in the user's code."""
 
 import contextlib
+import copy
 import functools
 import io
 import logging
@@ -122,6 +123,8 @@ def trace(model: Callable[..., Any], arguments: Arguments, *, static: bool = Fal
     """Export the model as it is, in its mode, on the example's shapes; raises what the export raises."""
     module = model if isinstance(model, nn.Module) else AsModule(model)
     with untouched(model):
+        if any(t.is_inference() for t in (*module.parameters(), *module.buffers())):
+            module = copy.deepcopy(module)  # tensors that were made in inference mode cannot be exported, copies can
         values = [_leave_inference(leaf.value) for leaf in arguments.leaves]
         args, kwargs = arguments.rebuild(values)
         exported = _export(module, args, kwargs, values, static=static)
