@@ -314,3 +314,24 @@ def test_the_model_is_left_as_it_was():
         assert torch.equal(inputs, VECTOR)
         assert all(type(p) is nn.Parameter for p in model.parameters())
     handle.remove()
+
+
+def test_attributes_that_forward_sets_are_taken_back():
+    class Remembers(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.calls = 0
+            self.register_buffer("mean", torch.zeros(6))
+
+        def forward(self, x):
+            self.last = x
+            self.calls += 1
+            self.mean.mul_(0.5)
+            return 2 * x
+
+    model = Remembers()
+    assert certify(model, VECTOR).degree == 1
+    assert not hasattr(model, "last")
+    assert model.calls == 0
+    assert type(model.mean) is torch.Tensor
+    assert "mean" in model.state_dict()

@@ -26,6 +26,7 @@ from axiograd.homogeneity.mutation import (
     remove_idle_dropout,
     undeclared_aliases,
 )
+from axiograd.homogeneity.restore import attributes_restored
 from axiograd.homogeneity.rules import lookup
 
 
@@ -123,7 +124,7 @@ def _leave_inference(value: Any) -> Any:
 def trace(model: Callable[..., Any], arguments: Arguments, *, static: bool = False) -> Program:
     """Export the model as it is, in its mode, on the example's shapes; raises what the export raises."""
     module = model if isinstance(model, nn.Module) else AsModule(model)
-    with untouched(model), custom_backwards() as custom:
+    with untouched(model), attributes_restored(module), custom_backwards() as custom:
         values = [_leave_inference(leaf.value) for leaf in arguments.leaves]
         args, kwargs = arguments.rebuild(values)
         exported = _export(module, args, kwargs, values, static=static)
