@@ -225,6 +225,24 @@ def test_gradient_cuts_are_refused():
     assert certify(lambda x: x * (x > 0).detach(), VECTOR).ok
 
 
+class Running(nn.Module):
+    """Updates a buffer from the input; the output may or may not read it afterwards."""
+
+    def __init__(self, *, read):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(6))
+        self.read = read
+
+    def forward(self, x):
+        self.mean.copy_(x.detach().mean(0))
+        return x * self.mean.norm() if self.read else 2 * x
+
+
+def test_a_cut_through_a_buffer():
+    assert certify(Running(read=False), VECTOR).degree == 1
+    assert [v.kind for v in certify(Running(read=True), VECTOR).violations] == ["gradient"]
+
+
 class Crooked(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):

@@ -101,24 +101,32 @@ def _walk(
     scaling = {name for name, i in program.inputs.items() if arguments.leaves[i].scales}
     for violation in program.custom_backwards:
         interpreter.report.add(violation)
-    for cut in gradient_cuts(program.original, scaling):
-        interpreter.report.violation(
-            cut,
-            op=_cut_name(cut),
-            reason=(
-                "The gradient of a value that depends on the input is cut, so that autograd's ∇F is not that of F."
-            ),
-            fix="Leave the value attached, or compute it from constants.",
-            kind="gradient",
-        )
+    targets = [nodes[o] for o in program.outputs if isinstance(o, str)]
+    _report_cuts(program, targets, scaling, interpreter.report)
     for name, (title, tensor) in program.constants.items():
         interpreter.environment[nodes[name]] = _constant(title, tensor, consulted)
     for name, index in program.inputs.items():
         interpreter.environment[nodes[name]] = _input(arguments.leaves[index])
-    targets = [nodes[o] for o in program.outputs if isinstance(o, str)]
     needed = ancestors(targets)
     interpreter.run(node for node in graph.nodes if node in needed)
     return [_output(o, nodes, interpreter) for o in program.outputs]
+
+
+def _report_cuts(program: Program, targets: list[fx.Node], scaling: set[str], report: Report) -> None:
+    """Before functionalisation no_grad blocks are visible, after it what passes through buffers."""
+    graph = program.graph_module.graph
+    cuts = gradient_cuts(graph, scaling, targets)
+    if program.original is not graph:
+        ends = [node for node in program.original.nodes if node.op == "output"]
+        cuts = gradient_cuts(program.original, scaling, ends) + cuts
+    for cut in cuts:
+        report.violation(
+            cut,
+            op=_cut_name(cut),
+            reason="The gradient of a value that depends on the input is cut, so that autograd's ∇F is not F's own.",
+            fix="Leave the value attached, or compute it from constants.",
+            kind="gradient",
+        )
 
 
 def _cut_name(node: fx.Node) -> str:

@@ -13,8 +13,8 @@ from torch.utils import _pytree as pytree
 _CUTS = {"aten::detach", "aten::detach_", "aten::item", "aten::_local_scalar_dense"}
 
 
-def gradient_cuts(graph: fx.Graph, scaling: set[str]) -> list[fx.Node]:
-    """Nodes that depend on scaling inputs, feed an output, and cut the gradient."""
+def gradient_cuts(graph: fx.Graph, scaling: set[str], ends: Iterable[fx.Node]) -> list[fx.Node]:
+    """Nodes that depend on scaling inputs, feed one of the ends, and cut the gradient."""
     depends: set[fx.Node] = set()
     for node in graph.nodes:
         if node.name in scaling or any(n in depends for n in node.all_input_nodes):
@@ -22,7 +22,7 @@ def gradient_cuts(graph: fx.Graph, scaling: set[str]) -> list[fx.Node]:
     cuts = [node for node in depends if _cuts(node) and _is_floating(node)]
     if not cuts:
         return []
-    needed = ancestors([node for node in graph.nodes if node.op == "output"])
+    needed = ancestors(ends)
     return [node for node in graph.nodes if node in cuts and node in needed]
 
 
