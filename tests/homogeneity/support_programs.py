@@ -73,7 +73,7 @@ def _assign(a, b):
 
 
 def _view_mul(a, b):
-    y = a * 1.0
+    y = (a * 1.0).contiguous()
     y.view(-1)[:SIZE].mul_(b.reshape(-1)[:SIZE])
     return y
 

@@ -129,9 +129,11 @@ def test_inference_mode_and_no_grad():
     with torch.no_grad():
         assert certify(MLP(bias=False), X).degree == 1
         assert verify(MLP(bias=False), X).ok
+    model = MLP(bias=False)
     with torch.inference_mode():
         inside = torch.randn(4, 6)
-        assert certify(MLP(bias=False), X).degree == 1
+        assert certify(model, inside).degree == 1
+        assert verify(model, inside).ok
     assert certify(MLP(bias=False), inside).degree == 1
 
 

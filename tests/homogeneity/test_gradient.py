@@ -166,3 +166,24 @@ def test_rounded_division_does_not_carry_a_baseline():
 
 def test_sizes_among_the_outputs_have_no_degree():
     assert certify(lambda x: (2 * x, x.shape[0]), X).degree == 1
+
+
+def test_a_custom_backward_is_named_with_its_line():
+    violation = certify(lambda x: ReluWithIdentityGradient.apply(x) + x, X).violations[0]
+    assert "autograd.Function" in violation.reason
+    assert "ReluWithIdentityGradient.apply(x)" in violation.code
+
+
+def test_statistics_for_later_do_not_matter():
+    class Tracking(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("scale", torch.ones(4, dtype=torch.float64))
+
+        def forward(self, x):
+            y = x / self.scale
+            with torch.no_grad():
+                self.scale.lerp_(x.std(0), 0.1)
+            return y
+
+    assert certify(Tracking(), X).degree == 1

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from axiograd.homogeneity import certify
-from homogeneity.support_cases import GROUPS, inputs
+from homogeneity.support_cases import inputs
+from homogeneity.support_layer_cases import GROUPS
 from homogeneity.support_oracle import refutes_every_degree, scales
 
 

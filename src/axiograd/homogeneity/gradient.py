@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
-from axiograd.homogeneity.mutation import Aliases, bodies, is_plain, mutated
+from axiograd.homogeneity.mutation import Aliases, bodies, mutated
 
 _CUTS = {"aten::detach", "aten::detach_", "aten::item", "aten::_local_scalar_dense"}
 
@@ -19,7 +19,8 @@ def gradient_cuts(graph: fx.Graph, scaling: set[str]) -> list[fx.Node]:
     """Nodes that depend on scaling inputs, feed an output, and cut the gradient."""
     aliases = Aliases(graph.nodes)
     tainted: set[fx.Node] = set()
-    cuts: list[fx.Node] = []
+    #: Each cut, and the node of this graph that it is or lies in.
+    cuts: list[tuple[fx.Node, fx.Node]] = []
     for node in graph.nodes:
         if not (node.name in scaling or any(aliases.root(n) in tainted for n in node.all_input_nodes)):
             continue
@@ -28,17 +29,24 @@ def gradient_cuts(graph: fx.Graph, scaling: set[str]) -> list[fx.Node]:
         written = [aliases.root(target) for target in mutated(node)]
         tainted.update(written)
         if _cuts(node) and (written or _is_floating(node)):
-            cuts.append(node)
-        for body in bodies(node) if node not in cuts else ():
+            cuts.append((node, node))
+            continue
+        for body in bodies(node):
             placeholders = {n.name for n in body.graph.nodes if n.op == "placeholder"}
-            cuts += gradient_cuts(body.graph, placeholders)
-    if not cuts:
-        return []
-    if not is_plain(graph):
-        # The output may see a cut through memory that it shares, not only through its arguments.
-        return cuts
-    needed = ancestors([node for node in graph.nodes if node.op == "output"])
-    return [node for node in cuts if node in needed or node.graph is not graph]
+            cuts += [(inside, node) for inside in gradient_cuts(body.graph, placeholders)]
+    needed = _needed(graph, aliases) if cuts else set()
+    return [cut for cut, owner in cuts if owner in needed]
+
+
+def _needed(graph: fx.Graph, aliases: Aliases) -> set[fx.Node]:
+    """Nodes that an output depends on, through arguments or through memory that was written before it was read."""
+    needed: set[fx.Node] = set()
+    read: set[fx.Node] = set()
+    for node in reversed(graph.nodes):
+        if node.op == "output" or aliases.root(node) in read or any(aliases.root(t) in read for t in mutated(node)):
+            needed.add(node)
+            read.update(aliases.root(source) for source in node.all_input_nodes)
+    return needed
 
 
 def cut_name(node: fx.Node) -> str:

@@ -26,6 +26,7 @@ from axiograd.homogeneity.mutation import (
     remove_idle_dropout,
     undeclared_aliases,
 )
+from axiograd.homogeneity.restore import attributes_restored
 from axiograd.homogeneity.rules import lookup
 
 
@@ -122,7 +123,7 @@ def _leave_inference(value: Any) -> Any:
 def trace(model: Callable[..., Any], arguments: Arguments, *, static: bool = False) -> Program:
     """Export the model as it is, in its mode, on the example's shapes; raises what the export raises."""
     module = model if isinstance(model, nn.Module) else AsModule(model)
-    with untouched(model):
+    with untouched(model), attributes_restored(module):
         if any(t.is_inference() for t in (*module.parameters(), *module.buffers())):
             module = copy.deepcopy(module)  # tensors that were made in inference mode cannot be exported, copies can
         values = [_leave_inference(leaf.value) for leaf in arguments.leaves]

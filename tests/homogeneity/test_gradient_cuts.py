@@ -1,0 +1,50 @@
+"""What hides a dependence from autograd is no proof of anything."""
+
+import torch
+from torch import nn
+
+from axiograd.homogeneity import certify, verify
+
+VECTOR = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
+
+
+def test_gradient_cuts_are_refused():
+    for function in (lambda x: x.detach() * x, lambda x: x * (x / x.norm()).detach(), _without_grad):
+        certificate = certify(function, VECTOR)
+        assert [v.kind for v in certificate.violations] == ["gradient"], str(certificate)
+    assert certify(lambda x: x * torch.ones(6).detach(), VECTOR).ok
+    assert [v.kind for v in certify(lambda x: x * x.sum().item(), VECTOR).violations] == ["gradient"]
+    assert certify(lambda x: x * (x > 0).detach(), VECTOR).ok
+
+
+class Running(nn.Module):
+    """Updates a buffer from the input; the output may or may not read it afterwards."""
+
+    def __init__(self, *, read):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(6))
+        self.read = read
+
+    def forward(self, x):
+        self.mean.copy_(x.detach().mean(0))
+        return x * self.mean.norm() if self.read else 2 * x
+
+
+def test_a_cut_through_a_buffer():
+    assert certify(Running(read=False), VECTOR).degree == 1
+    assert [v.kind for v in certify(Running(read=True), VECTOR).violations] == ["gradient"]
+
+
+def test_functions_that_the_export_takes_for_constants():
+    def lost(x):
+        return x * torch.func.grad(lambda z: (z**3).sum())(x)
+
+    certificate = certify(lost, VECTOR)
+    assert [v.kind for v in certificate.violations] == ["export"]
+    assert verify(lost, VECTOR, degree=3).ok
+
+
+def _without_grad(x):
+    with torch.no_grad():
+        scale = x.mean()
+    return x + scale
