@@ -99,7 +99,10 @@ ON_SUBSET = ("none", "none-x", "eg1", "eg32", "ig32", "x-gradient")
 
 
 def network(channels: int, classes: int, *, homogeneous: bool) -> nn.Sequential:
-    """Three strided convolutions and a linear layer; without biases it is an X-DNN.
+    """Two convolutions and a linear layer; without biases it is an X-DNN.
+
+    Pixels become channels in squares of two by two, which costs less than a strided convolution, above all in the
+    second derivatives that a prior needs.
 
     >>> model = network(1, 10, homogeneous=True)
     >>> x = torch.rand(2, 1, 28, 28)
@@ -108,14 +111,14 @@ def network(channels: int, classes: int, *, homogeneous: bool) -> nn.Sequential:
     """
     bias = not homogeneous
     return nn.Sequential(
-        nn.Conv2d(channels, 16, 5, stride=2, padding=2, bias=bias),
+        nn.PixelUnshuffle(2),
+        nn.Conv2d(4 * channels, 16, 3, padding=1, bias=bias),
         nn.ReLU(),
-        nn.Conv2d(16, 32, 3, stride=2, padding=1, bias=bias),
-        nn.ReLU(),
-        nn.Conv2d(32, 64, 3, stride=2, padding=1, bias=bias),
+        nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 3, padding=1, bias=bias),
         nn.ReLU(),
         nn.Flatten(),
-        nn.Linear(64 * 16, classes, bias=bias),
+        nn.Linear(32 * 49, classes, bias=bias),
     )
 
 
