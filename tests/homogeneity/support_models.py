@@ -128,9 +128,7 @@ class Encoder(nn.Module):
     def __init__(self, width=8):
         super().__init__()
         self.position = nn.Parameter(torch.randn(1, 5, width))
-        self.layer = nn.TransformerEncoderLayer(
-            width, 2, 16, activation="gelu", batch_first=True, norm_first=True
-        )
+        self.layer = nn.TransformerEncoderLayer(width, 2, 16, activation="gelu", batch_first=True, norm_first=True)
         self.head = nn.Linear(width, 3)
 
     def forward(self, x):

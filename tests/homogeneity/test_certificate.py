@@ -57,12 +57,10 @@ def test_epsilons_are_named_with_their_size():
 
 def test_random_draws_are_an_assumption():
     assert any(
-        "random draws" in text
-        for text in certify(ConvNet(bias=False).train(), torch.randn(2, 3, 8, 8)).assumptions
+        "random draws" in text for text in certify(ConvNet(bias=False).train(), torch.randn(2, 3, 8, 8)).assumptions
     )
     assert not any(
-        "random draws" in text
-        for text in certify(ConvNet(bias=False).eval(), torch.randn(2, 3, 8, 8)).assumptions
+        "random draws" in text for text in certify(ConvNet(bias=False).eval(), torch.randn(2, 3, 8, 8)).assumptions
     )
 
 

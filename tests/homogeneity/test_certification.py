@@ -221,7 +221,35 @@ def test_gradient_cuts_are_refused():
         certificate = certify(function, VECTOR)
         assert [v.kind for v in certificate.violations] == ["gradient"], str(certificate)
     assert certify(lambda x: x * torch.ones(6).detach(), VECTOR).ok
+    assert [v.kind for v in certify(lambda x: x * x.sum().item(), VECTOR).violations] == ["gradient"]
     assert certify(lambda x: x * (x > 0).detach(), VECTOR).ok
+
+
+class Crooked(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        return 0 * grad
+
+
+def test_a_custom_backward_is_refused():
+    certificate = certify(lambda x: Crooked.apply(x) + x, VECTOR)
+    assert [v.kind for v in certificate.violations] == ["gradient"]
+    assert "autograd.Function" in certificate.violations[0].reason
+    assert "Crooked.apply(x)" in certificate.violations[0].code
+    assert not verify(lambda x: Crooked.apply(x) + x, VECTOR).ok
+
+
+def test_functions_that_the_export_takes_for_constants():
+    def lost(x):
+        return x * torch.func.grad(lambda z: (z**3).sum())(x)
+
+    certificate = certify(lost, VECTOR)
+    assert [v.kind for v in certificate.violations] == ["export"]
+    assert verify(lost, VECTOR, degree=3).ok
 
 
 def _without_grad(x):
@@ -231,9 +259,7 @@ def _without_grad(x):
 
 
 def test_dynamic_batch_is_listed():
-    assert (
-        certify(MLP(bias=False), VECTOR).dynamic == ("x[0] ≥ 2",) or certify(MLP(bias=False), VECTOR).dynamic
-    )
+    assert certify(MLP(bias=False), VECTOR).dynamic == ("x[0] ≥ 2",) or certify(MLP(bias=False), VECTOR).dynamic
     assert certify(MLP(bias=False), VECTOR[:1]).dynamic == ()
 
 
@@ -279,9 +305,7 @@ def test_the_model_is_left_as_it_was():
     for run in (certify, verify):
         run(model, inputs)
         assert torch.equal(state, torch.get_rng_state())
-        assert all(
-            torch.equal(a, b) for a, b in zip(before.values(), model.state_dict().values(), strict=True)
-        )
+        assert all(torch.equal(a, b) for a, b in zip(before.values(), model.state_dict().values(), strict=True))
         assert all(m.training for m in model.modules())
         assert not model[0].weight.requires_grad
         assert torch.equal(model[0].bias.grad, torch.ones(4))

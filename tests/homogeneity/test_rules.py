@@ -23,9 +23,7 @@ def degrees():
     return found
 
 
-ALL = [
-    pytest.param(group, case, id=f"{group}: {case.name}") for group, cases in GROUPS.items() for case in cases
-]
+ALL = [pytest.param(group, case, id=f"{group}: {case.name}") for group, cases in GROUPS.items() for case in cases]
 
 
 @pytest.mark.parametrize(("group", "case"), ALL)

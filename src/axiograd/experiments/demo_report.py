@@ -101,6 +101,6 @@ def _add_samples(report: Report, data: Data, before: nn.Module, after: nn.Module
             label=names[classes[i]],
             prediction={view: names[predicted[i]] for view, predicted in predictions.items()},
             completeness=float(errors[i]),
-            boxes=[bounding_box(tags[i, 0])],
+            boxes=[box for box in [bounding_box(tags[i, 0])] if box],
             featured=rank < 3,  # noqa: PLR2004  # as many as fit beside each other
         )

@@ -18,9 +18,7 @@ def explain_failure(model: Callable[..., Any], arguments: Arguments, error: Exce
     "at all."""
     trouble = _run(model, arguments)
     if trouble is not None:
-        raise InputError(
-            f"the model fails on the example inputs: {type(trouble).__name__}: {trouble}"
-        ) from trouble
+        raise InputError(f"the model fails on the example inputs: {type(trouble).__name__}: {trouble}") from trouble
     place = locate_error(error)
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     return Violation(
@@ -29,10 +27,7 @@ def explain_failure(model: Callable[..., Any], arguments: Arguments, error: Exce
         source=place.source,
         code=place.code,
         reason=f"torch.export cannot follow the model here ({type(error).__name__}: {first[:200]}).",
-        fix=(
-            "Replace control flow that depends on values by torch.where, and calls that leave PyTorch by "
-            "operators."
-        ),
+        fix=("Replace control flow that depends on values by torch.where, and calls that leave PyTorch by operators."),
         kind="export",
     )
 
@@ -43,9 +38,7 @@ def _run(model: Callable[..., Any], arguments: Arguments) -> Exception | None:
         twin = copy.deepcopy(model)
     except Exception:  # noqa: BLE001 - a model that cannot be copied is not run
         return None
-    values = [
-        v.detach().clone() if isinstance(v, Tensor) else v for v in (leaf.value for leaf in arguments.leaves)
-    ]
+    values = [v.detach().clone() if isinstance(v, Tensor) else v for v in (leaf.value for leaf in arguments.leaves)]
     args, kwargs = arguments.rebuild(values)
     with torch.random.fork_rng(), torch.no_grad():
         try:

@@ -1,6 +1,7 @@
 """From a model to a program: a graph of operators, each with its place in the user's code."""
 
 import contextlib
+import copy
 import functools
 import io
 import logging
@@ -11,10 +12,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import Dim, ExportedProgram, ShapesCollection, default_decompositions, export
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
 from torch.utils import _pytree as pytree
 
+from axiograd.homogeneity.hidden import hidden_cuts_shown
 from axiograd.homogeneity.inputs import Arguments
 from axiograd.homogeneity.location import record_user_lines
 from axiograd.homogeneity.mutation import (
@@ -95,6 +98,7 @@ def untouched(model: Callable[..., Any]) -> Iterator[None]:
         warnings.catch_warnings(),
         torch.random.fork_rng(),
         record_user_lines(model),
+        hidden_cuts_shown(),
         torch.inference_mode(mode=False),
         torch.enable_grad(),
         quiet,
@@ -119,6 +123,8 @@ def trace(model: Callable[..., Any], arguments: Arguments, *, static: bool = Fal
     """Export the model as it is, in its mode, on the example's shapes; raises what the export raises."""
     module = model if isinstance(model, nn.Module) else AsModule(model)
     with untouched(model):
+        if any(t.is_inference() for t in (*module.parameters(), *module.buffers())):
+            module = copy.deepcopy(module)  # tensors that were made in inference mode cannot be exported, copies can
         values = [_leave_inference(leaf.value) for leaf in arguments.leaves]
         args, kwargs = arguments.rebuild(values)
         exported = _export(module, args, kwargs, values, static=static)
@@ -133,6 +139,7 @@ def trace(model: Callable[..., Any], arguments: Arguments, *, static: bool = Fal
                 opened |= hidden
             table = {op: how for op, how in dict(default_decompositions()).items() if _name(op) in opened}
             exported = exported.run_decompositions(table)
+    _require_real(exported)
     return _program(exported, original, arguments)
 
 
@@ -143,11 +150,11 @@ def _export(
     tensors = [v for v in values if isinstance(v, Tensor) and v.dim() > 0]
     batch = {v.shape[0] for v in tensors}
     if not static and len(batch) == 1 and batch.pop() > 1:
-        collection = ShapesCollection()  # type: ignore[no-untyped-call]
+        collection = ShapesCollection()
         for tensor in tensors:
             collection[tensor] = {0: Dim.AUTO}
         try:
-            shapes = collection.dynamic_shapes(module, args, kwargs)  # type: ignore[no-untyped-call]
+            shapes = collection.dynamic_shapes(module, args, kwargs)
             return export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
         except Exception:  # noqa: BLE001, S110 - whatever the reason, the static export decides
             pass
@@ -163,6 +170,20 @@ def _without_rule(graph: fx.Graph) -> set[str]:
     """Operators whose result is used but that no rule knows; perhaps their parts are known."""
     names = {_name(node.target) for node in graph.nodes if node.op == "call_function" and node.users}
     return {name for name in names if name and lookup(name) is None}
+
+
+class LostTrackError(RuntimeError):
+    """The export took a value that depends on the input for a constant."""
+
+
+def _require_real(exported: ExportedProgram) -> None:
+    """Refuse programs with constants that are not numbers: torch.func transforms leave such traces."""
+    for node in exported.graph.nodes:
+        if getattr(node.target, "__module__", "").startswith("torch._functorch"):
+            raise LostTrackError(f"the export does not follow torch.func transforms ({node.target.__name__})")
+    fake = [name for name, value in exported.constants.items() if isinstance(value, FakeTensor)]
+    if fake:
+        raise LostTrackError("the export took a value that it computed for a constant")
 
 
 def _program(exported: ExportedProgram, original: fx.Graph, arguments: Arguments) -> Program:

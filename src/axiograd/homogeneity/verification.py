@@ -88,9 +88,7 @@ def verify(
     """
     model = unwrap(model)
     require_shapes(model)
-    arguments = take_apart(
-        inputs, additional_forward_args=additional_forward_args, wrt=wrt, baseline=baseline
-    )
+    arguments = take_apart(inputs, additional_forward_args=additional_forward_args, wrt=wrt, baseline=baseline)
     _require_finite(arguments)
     with torch.inference_mode(mode=False):
         return _verify(model, arguments, degree, target, tolerance)
@@ -128,13 +126,9 @@ def _verify(
 class _Probe:
     """Evaluates the copy at scaled inputs, with the same draws and the same buffers every time."""
 
-    def __init__(
-        self, model: Callable[..., Any], arguments: Arguments, dtype: torch.dtype, target: Target
-    ) -> None:
+    def __init__(self, model: Callable[..., Any], arguments: Arguments, dtype: torch.dtype, target: Target) -> None:
         self.model, self.arguments, self.dtype, self.target = model, arguments, dtype, target
-        self.buffers = (
-            {n: b.clone() for n, b in model.named_buffers()} if isinstance(model, nn.Module) else {}
-        )
+        self.buffers = {n: b.clone() for n, b in model.named_buffers()} if isinstance(model, nn.Module) else {}
 
     def outputs(self, alpha: float) -> Tensor:
         with torch.no_grad():
@@ -196,9 +190,7 @@ class _Probe:
             chosen = [_select(chosen[0], self.target)]
         rows = chosen[0].shape[0] if chosen[0].dim() else 1
         real = [torch.view_as_real(t) if t.is_complex() else t for t in chosen]
-        return torch.cat(
-            [t.reshape(rows, -1) if t.numel() % rows == 0 else t.reshape(1, -1) for t in real], 1
-        )
+        return torch.cat([t.reshape(rows, -1) if t.numel() % rows == 0 else t.reshape(1, -1) for t in real], 1)
 
 
 def _plain(output: Any) -> Any:
@@ -275,9 +267,7 @@ def _in_double(model: Callable[..., Any], arguments: Arguments) -> tuple[Callabl
     try:
         twin = copy.deepcopy(model)
     except Exception as error:
-        raise InputError(
-            f"{describe_model(model)} cannot be copied, and is not tested in place: {error}"
-        ) from error
+        raise InputError(f"{describe_model(model)} cannot be copied, and is not tested in place: {error}") from error
     twin = twin.double()
     return (twin, torch.float64) if _accepts_double(twin, arguments) else (copy.deepcopy(model), own)
 

@@ -38,7 +38,9 @@ def test_stripping_twice_changes_nothing_more():
 
 
 def test_what_is_homogeneous_already_is_left_alone():
-    net = nn.Sequential(nn.Linear(2, 2, bias=False), nn.ReLU(), nn.PReLU(), nn.LeakyReLU(), nn.MaxPool1d(1), nn.Dropout())
+    net = nn.Sequential(
+        nn.Linear(2, 2, bias=False), nn.ReLU(), nn.PReLU(), nn.LeakyReLU(), nn.MaxPool1d(1), nn.Dropout()
+    )
     assert Surgery().strip(net)[1] == []
 
 

@@ -56,7 +56,9 @@ def _check_inputs(tensors: list[Tensor]) -> None:
         if x.numel() == 0:
             raise InputError(f"floating-point example input {i} of shape {tuple(x.shape)} is empty.")
         if x.device.type == "meta":
-            raise InputError(f"floating-point example input {i} is on the meta device and has no values to calibrate on.")
+            raise InputError(
+                f"floating-point example input {i} is on the meta device and has no values to calibrate on."
+            )
         if not bool(torch.isfinite(x).all()):
             raise InputError(f"floating-point example input {i} of shape {tuple(x.shape)} has NaN or infinite values.")
 
@@ -64,7 +66,9 @@ def _check_inputs(tensors: list[Tensor]) -> None:
 def ensure_module(model: Any) -> nn.Module:
     """The plain module behind compiled and data-parallel wrappers, or an error that says what to pass instead."""
     if not isinstance(model, nn.Module):
-        raise ConversionError(f"to_xdnn converts an nn.Module; got {type(model).__name__}: wrap the function in a module.")
+        raise ConversionError(
+            f"to_xdnn converts an nn.Module; got {type(model).__name__}: wrap the function in a module."
+        )
     if type(model).__name__ == "OptimizedModule" and hasattr(model, "_orig_mod"):
         return ensure_module(model._orig_mod)  # noqa: SLF001  # the documented way back from torch.compile
     if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
@@ -72,14 +76,20 @@ def ensure_module(model: Any) -> nn.Module:
     for path, module in model.named_modules():
         name = f"{path or 'the model'} ({type(module).__name__})"
         if isinstance(module, torch.jit.ScriptModule):
-            raise ConversionError(f"{name} is scripted or traced, and its code is fixed: pass the module it was made from.")
+            raise ConversionError(
+                f"{name} is scripted or traced, and its code is fixed: pass the module it was made from."
+            )
         if ".quantized" in type(module).__module__:
-            raise ConversionError(f"{name} is quantised, and rounding has no degree: convert the float model, then quantise.")
+            raise ConversionError(
+                f"{name} is quantised, and rounding has no degree: convert the float model, then quantise."
+            )
     for path, tensor in (*model.named_parameters(), *model.named_buffers()):
         if isinstance(tensor, UninitializedParameter | UninitializedBuffer):
             raise ConversionError(f"{path} is lazy and has no shape yet: run the model once on real inputs first.")
         if tensor.device.type == "meta":
             raise ConversionError(f"{path} is on the meta device and has no values: load the weights first.")
         if tensor.is_quantized:
-            raise ConversionError(f"{path} is quantised, and rounding has no degree: convert the float model, then quantise.")
+            raise ConversionError(
+                f"{path} is quantised, and rounding has no degree: convert the float model, then quantise."
+            )
     return model

@@ -45,14 +45,14 @@ def to_xdnn(
     try:
         twin = copy.deepcopy(module)
     except Exception as error:
-        raise ConversionError(f"{type(module).__name__} cannot be deep-copied, and to_xdnn changes only a copy.") from error
+        raise ConversionError(
+            f"{type(module).__name__} cannot be deep-copied, and to_xdnn changes only a copy."
+        ) from error
 
     def prove(candidate: nn.Module) -> "Certificate":
         from axiograd.homogeneity import certify  # noqa: PLC0415  # homogeneity exports this module too
 
-        return certify(
-            candidate, example_inputs, baseline=baseline, additional_forward_args=additional_forward_args
-        )
+        return certify(candidate, example_inputs, baseline=baseline, additional_forward_args=additional_forward_args)
 
     if how == "strip":
         result, edits, certificate = strip(twin, call, prove)
@@ -87,5 +87,7 @@ def _radius(given: float | None, example_inputs: Inputs, baseline: Any) -> float
         inputs = [x - b.to(x) for x, b in zip(inputs, given_baselines, strict=True)]
     found = float(joint_rms([x.reshape(1, -1).double() for x in inputs]))
     if found == 0:
-        raise InputError("the example inputs are all zero, so the data's scale is unknown: pass real inputs or radius=.")
+        raise InputError(
+            "the example inputs are all zero, so the data's scale is unknown: pass real inputs or radius=."
+        )
     return found

@@ -33,7 +33,7 @@ class Conversion:
     >>> net = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
     >>> conversion = to_xdnn(net, torch.randn(8, 4))
     >>> print(conversion)  # doctest: +NORMALIZE_WHITESPACE
-    Sequential by strip: X-DNN of degree 1, exact; 2 edits, 17 of 17 parameter values kept ... 
+    Sequential by strip: X-DNN of degree 1, exact; 2 edits, 17 of 17 parameter values kept ...
     """
 
     how: str
@@ -49,7 +49,9 @@ class Conversion:
     def __str__(self) -> str:
         exact = "exact" if self.certificate.exact else "up to the epsilons that the certificate names"
         lines = [f"{self.original} by {self.how}: X-DNN of degree {self.certificate.degree:g}, {exact}"]
-        lines.append(f"state dict: {len(self.removed)} entries taken out, {len(self.added)} new, the others as they were")
+        lines.append(
+            f"state dict: {len(self.removed)} entries taken out, {len(self.added)} new, the others as they were"
+        )
         lines.append(f"{len(self.edits)} edits:")
         return "\n".join(lines + _table(self.edits))
 
@@ -64,4 +66,6 @@ def _table(edits: Iterable[Edit]) -> list[str]:
         where = places[0] if len(places) == 1 else f"{places[0]} … {places[-1]}"
         rows.append((f"{len(group)}×", before, "→ " + after, where, group[0].source))
     widths = [max((len(row[i]) for row in rows), default=0) for i in range(4)]
-    return ["  " + "  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[4]]).rstrip() for row in rows]
+    return [
+        "  " + "  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[4]]).rstrip() for row in rows
+    ]

@@ -61,7 +61,9 @@ class _Rewriter(TorchFunctionMode):
         if not acts(self):
             return func(*args, **kwargs)
         raw = getattr(func, "__name__", "")
-        in_place = (raw.endswith("_") and not raw.startswith("__")) or raw.startswith("__i") or bool(kwargs.get("inplace"))
+        in_place = (
+            (raw.endswith("_") and not raw.startswith("__")) or raw.startswith("__i") or bool(kwargs.get("inplace"))
+        )
         name = raw.strip("_")
         name = _ALIASES.get(name, name)
         if name == "get":  # a property such as x.shape or x.T
@@ -128,5 +130,3 @@ def _user_line() -> str:
     while frame is not None and any(part in frame.f_code.co_filename for part in _MACHINERY):
         frame = frame.f_back  # type: ignore[assignment]  # ends at None
     return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "torch"
-
-

@@ -21,8 +21,7 @@ GATES = """
 _COUNTERPART = {
     "softmax": "Normalise the logits to degree 0 first (QK-normalised attention), or return the logits "
     "and apply softmax in the loss.",
-    "sigmoid": "Feed the gate a normalised value of degree 0, or return the logit and apply sigmoid in "
-    "the loss.",
+    "sigmoid": "Feed the gate a normalised value of degree 0, or return the logit and apply sigmoid in the loss.",
 }
 
 

@@ -9,7 +9,7 @@ from axiograd.homogeneity.domain import Conflict, Value, join, number, of_degree
 from axiograd.homogeneity.wording import CONSTANT_FIX, DEGREES_FIX, describe_constants, plural_degrees
 
 #: A larger "epsilon" is a constant like any other.
-LARGEST_EPSILON = 1e-2
+LARGEST_EPSILON = 1e-3
 
 
 class Sink(Protocol):
@@ -65,13 +65,9 @@ class Call:
         value = node.meta.get("val") if isinstance(node, fx.Node) else None
         return tuple(value.shape) if isinstance(value, Tensor) else ()
 
-    def report(
-        self, reason: str, fix: str, *, kind: str = "activation", parameters: tuple[str, ...] = ()
-    ) -> None:
+    def report(self, reason: str, fix: str, *, kind: str = "activation", parameters: tuple[str, ...] = ()) -> None:
         self.sound = False
-        self._sink.violation(
-            self.node, op=self.title, reason=reason, fix=fix, kind=kind, parameters=parameters
-        )
+        self._sink.violation(self.node, op=self.title, reason=reason, fix=fix, kind=kind, parameters=parameters)
 
     def epsilon(self, size: float) -> None:
         self.exact = False
@@ -104,8 +100,7 @@ class Call:
     def _report_conflict(self, conflict: Conflict, role: str, kind: str) -> None:
         if len(conflict.degrees) > 1:
             self.report(
-                f"{role.capitalize()} mixes {plural_degrees(conflict.degrees)}, so it has no degree of "
-                "its own.",
+                f"{role.capitalize()} mixes {plural_degrees(conflict.degrees)}, so it has no degree of its own.",
                 DEGREES_FIX,
                 kind="degrees",
             )

@@ -69,9 +69,7 @@ def frozen_batch_norm(call: Call) -> Result:
     return _by_constants(call), of_degree(0), of_degree(0)
 
 
-@rule(
-    "aten::native_batch_norm", "aten::_native_batch_norm_legit", "aten::_native_batch_norm_legit_functional"
-)
+@rule("aten::native_batch_norm", "aten::_native_batch_norm_legit", "aten::_native_batch_norm_legit_functional")
 def native_batch_norm(call: Call) -> Result:
     value = call.value("input")
     if not call["training"]:
@@ -99,8 +97,7 @@ def _by_constants(call: Call) -> Value:
     others = [as_value(call[name]) for name in ("running_var", "weight") if call.get(name) is not None]
     if not all(v.is_constant for v in (*shifts, *others)):
         call.report(
-            "Normalises by values that depend on the input, through an operator that expects running "
-            "statistics.",
+            "Normalises by values that depend on the input, through an operator that expects running statistics.",
             "Pass running statistics that are buffers of the module.",
             kind="normalisation",
         )
@@ -109,8 +106,7 @@ def _by_constants(call: Call) -> Value:
     if nonzero:
         names, text = describe_constants(nonzero)
         call.report(
-            f"Batch normalisation with running statistics shifts a value of degree {value.degree or 0:g} "
-            f"by {text}.",
+            f"Batch normalisation with running statistics shifts a value of degree {value.degree or 0:g} by {text}.",
             "Set mean and shift to zero, or let axiograd.to_xdnn strip them.",
             kind="normalisation",
             parameters=names,
