@@ -1,0 +1,232 @@
+"""Priors against confounders, at a tiny size."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from axiograd.datasets import TensorData
+from axiograd.errors import ConfigurationError, DataMissingError
+from axiograd.experiments import decoy
+from axiograd.experiments.confounded import OPPONENT, colours, load, opponent, patches, split
+from axiograd.experiments.decoy import METHODS, Method, accuracy, network, objective, run, train
+from axiograd.experiments.records import read
+from axiograd.homogeneity import certify
+
+
+def patterns(n, seed):
+    """Ten faint patterns in noise, in the shape of the real images."""
+    prototypes = torch.rand(10, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(seed)
+    noise = torch.rand(n, 1, 28, 28, generator=generator)
+    targets = torch.randint(10, (n,), generator=generator)
+    images = 0.3 * prototypes[targets] + 0.3 * noise
+    images[:, :, :2] = 0
+    return TensorData(images, targets, "patterns")
+
+
+def bright_spots(data, how):
+    """A shortcut that is learned at once: the place of a bright spot in the first two rows tells the class."""
+    spots = torch.zeros_like(data.inputs)
+    if how != "clean":
+        drawn = torch.randint(10, (len(data),), generator=torch.Generator().manual_seed(len(how)))
+        places = data.targets if how == "class" else drawn
+        for row in range(2):
+            for column in range(2):
+                spots[torch.arange(len(data)), 0, row, 2 * places + column] = 2.0
+    rows = torch.zeros_like(data.inputs, dtype=torch.bool)
+    rows[:, :, :2] = True
+    return replace(data, inputs=data.inputs + spots, shortcuts=rows)
+
+
+@pytest.fixture(scope="module")
+def data():
+    return split(patterns(1100, 1), patterns(300, 2), bright_spots, n_val=200)
+
+
+def small(data, out, **changes):
+    settings = {
+        "seeds": 1,
+        "epochs": 1,
+        "methods": ("none-x", "x-gradient"),
+        "n_train": 256,
+        "n_subset": 128,
+        "subset_epochs": 1,
+        "subset_methods": ("eg32",),
+        "subset_seeds": 1,
+        "grid": (1.0,),
+        "data": data,
+        "command": "test",
+    }
+    return run("patterns", out, **{**settings, **changes})
+
+
+def test_the_prior_takes_the_shortcut_away(data):
+    plain, prior, clean = (
+        train(METHODS[name], weight, data, n=900, epochs=6, seed=0)
+        for name, weight in (("none-x", 0.0), ("x-gradient", 10.0), ("clean-x", 0.0))
+    )
+    assert plain["test"] < 40
+    assert prior["test"] > plain["test"] + 30
+    assert prior["test"] > clean["clean_test"] - 15
+
+
+@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.attribution is not None])
+def test_every_method_penalises_the_masked_features_alone(data, name):
+    method, batch = METHODS[name], data.train.select(slice(8))
+    torch.manual_seed(0)
+    model = network(1, 10, homogeneous=method.homogeneous)
+    loss = objective(method, 2.0, data.train)
+    terms = loss(model, batch.inputs, batch.targets, mask=batch.shortcuts)
+    by_hand = (terms.attributions * batch.shortcuts).square().sum((1, 2, 3)).mean()
+    assert terms.prior.item() == pytest.approx(by_hand.item(), rel=1e-5)
+    assert terms.total.item() == pytest.approx((terms.task + 2 * by_hand).item(), rel=1e-5)
+    terms.total.backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters() if p is not model[-1].bias)
+
+
+def test_regular_and_x_come_from_one_definition():
+    regular, x = (network(3, 10, homogeneous=homogeneous) for homogeneous in (False, True))
+    weights = {name for name, _ in regular.named_parameters() if not name.endswith("bias")}
+    assert weights == {name for name, _ in x.named_parameters()}
+    images = torch.rand(2, 3, 28, 28)
+    assert certify(x, images).degree == 1
+    assert not certify(regular, images).ok
+
+
+def test_an_interrupted_run_continues_and_ends_the_same(data, tmp_path, monkeypatch):
+    trained = []
+
+    def counted(method, weight, data, **how):
+        if len(trained) == 2 and stop:
+            raise KeyboardInterrupt
+        trained.append((method.label, how["n"], how["seed"]))
+        return train(method, weight, data, **how)
+
+    monkeypatch.setattr(decoy, "train", counted)
+    stop = True
+    with pytest.raises(KeyboardInterrupt):
+        small(data, tmp_path / "a")
+    assert len(read(tmp_path / "a" / "patterns.json").find(part="training")) == 2
+    stop = False
+    table = small(data, tmp_path / "a").read_text()
+    # λ is chosen on the subset, for EG(32) by EG(1).
+    assert trained == [
+        ("no prior", 256, 0),
+        ("X-Gradient", 128, 0),
+        ("X-Gradient", 256, 0),
+        ("Expected Gradients (1)", 128, 0),
+        ("Expected Gradients (32)", 128, 0),
+    ]
+    small(data, tmp_path / "b")
+    found, expected = (
+        [(p.key, {**p.values, "seconds_per_epoch": 0}) for p in read(tmp_path / name / "patterns.json").pieces]
+        for name in "ab"
+    )
+    assert found == expected
+    assert "| X-Gradient | X | 1 |" in table
+    assert "## 128 training images" in table
+    small(data, tmp_path / "a", seeds=2, methods=("none-x",), subset_methods=())
+    assert trained[-1] == ("no prior", 256, 1)
+    with pytest.raises(ConfigurationError, match="epochs: 1 there, 2 now"):
+        small(data, tmp_path / "a", epochs=2)
+
+
+def test_the_grid_goes_on_where_the_best_is_at_an_end(data, tmp_path, monkeypatch):
+    def pretended(method, weight, data, **how):
+        value = 100 - abs(weight - 100.0) / 100
+        return {"val": value, "test": 0.0, "clean_test": 0.0, "seconds_per_epoch": 1.0}
+
+    monkeypatch.setattr(decoy, "train", pretended)
+    small(data, tmp_path, methods=("rrr",), subset_methods=(), grid=(1.0, 10.0))
+    records = read(tmp_path / "patterns.json")
+    assert records.get(part="choice", method="rrr")["weight"] == 100
+    assert [p.key["weight"] for p in records.find(part="training", n_train=128)] == [1, 10, 100, 1000]
+    assert [p.key["weight"] for p in records.find(part="training", n_train=256)] == [100]
+
+
+def test_choices_are_made_on_validation_images(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(
+        decoy,
+        "train",
+        lambda method, weight, data, **how: {
+            "val": 50 - abs(weight - 1), "test": weight, "clean_test": weight, "seconds_per_epoch": 1.0
+        },
+    )  # fmt: skip
+    small(data, tmp_path, methods=("x-gradient",), subset_methods=(), grid=(0.1, 1.0, 10.0))
+    content = json.loads((tmp_path / "patterns.json").read_text())
+    choice = next(piece for piece in content["pieces"] if piece["key"]["part"] == "choice")
+    assert choice["values"]["weight"] == 1.0
+
+
+def test_unknown_and_too_expensive_methods_are_refused(data, tmp_path):
+    with pytest.raises(ConfigurationError, match="no method magic"):
+        small(data, tmp_path, methods=("magic",))
+    with pytest.raises(ConfigurationError, match="eg32 cost 32 times"):
+        small(data, tmp_path, methods=("eg32",))
+
+
+def test_parts_do_not_overlap_and_only_training_tells_the_class():
+    whole, test = patterns(300, 3), patterns(60, 4)
+    parts = split(whole, test, patches, n_val=100)
+    assert torch.equal(torch.cat([parts.clean_train.inputs, parts.clean_val.inputs]), whole.inputs)
+
+    def telling(part):
+        grey = (part.inputs * part.shortcuts).amax((1, 2, 3)) * 255
+        return ((255 - grey) / 25).round().long().eq(part.targets).float().mean()
+
+    assert telling(parts.train) == 1
+    assert telling(parts.val) < 0.3
+    assert telling(parts.test) < 0.4
+    assert not parts.clean_train.shortcuts.any()
+    with pytest.raises(ConfigurationError, match="n_val=300"):
+        split(whole, test, patches, n_val=300)
+
+
+def test_colour_is_the_masked_channels_and_grey_the_other():
+    assert torch.allclose(OPPONENT @ OPPONENT.T, torch.eye(3), atol=1e-6)
+    data = patterns(50, 5)
+    coloured, grey = colours(data, "class"), colours(data, "clean")
+    assert grey.inputs[:, 1:].abs().max() < 1e-6
+    assert coloured.inputs[:, 1:].abs().amax((1, 2, 3)).min() > 0.1
+    assert coloured.shortcuts[0].flatten().tolist() == [False, True, True]
+    rgb = torch.rand(2, 3, 4, 4)
+    assert torch.allclose(torch.einsum("cd,nchw->ndhw", OPPONENT, opponent(rgb)), rgb, atol=1e-6)
+    # Without its colour, an image differs from the grey one by its lightness alone, to which an X-DNN is blind.
+    model = network(3, 10, homogeneous=True)
+    colourless = coloured.inputs * ~coloured.shortcuts
+    assert torch.equal(model(colourless).argmax(1), model(grey.inputs).argmax(1))
+
+
+def test_real_digits_are_split_and_an_unknown_set_is_refused():
+    try:
+        digits = load("mnist", n_val=1000)
+    except DataMissingError as error:
+        pytest.skip(str(error))
+    assert [len(part) for part in (digits.train, digits.val, digits.test)] == [59_000, 1000, 10_000]
+    assert digits.name == "Decoy MNIST train"
+    assert (digits.classes, digits.channels) == (10, 1)
+    with pytest.raises(ConfigurationError, match="data='cifar'"):
+        load("cifar")
+
+
+def test_the_command_writes_its_own_line(tmp_path, capsys):
+    arguments = ["shapes", "--out", str(tmp_path), "--seeds", "1", "--epochs", "1", "--methods", "none"]
+    arguments += ["--n-val", "100", "--n-train", "128", "--n-subset", "64", "--subset-methods", "", "--threads", "1"]
+    threads = torch.get_num_threads()
+    try:
+        decoy.main(arguments)
+    finally:
+        torch.set_num_threads(threads)
+    printed = capsys.readouterr()
+    assert "| no prior | regular |" in printed.out
+    assert "none, λ = 0, 128 images, seed 0" in printed.err
+    (piece,) = read(tmp_path / "shapes.json").pieces
+    assert piece.command.startswith("python -m axiograd.experiments.decoy shapes --out")
+
+
+def test_accuracy_in_per_cent():
+    data = TensorData(torch.eye(4), torch.tensor([0, 1, 2, 0]), "rows")
+    assert accuracy(torch.nn.Identity(), data) == 75
+    assert objective(Method("nothing"), 1.0, data) is None
