@@ -74,14 +74,14 @@ class ScaleKeeping(Scaled):
     r is the running RMS of what the layer sees: in train mode it is updated after it was used.
     """
 
-    momentum = 0.1
+    pace = 0.1  # InstanceNorm has a momentum of its own
 
     def _rescaled(self, x: Tensor) -> Tensor:
         rho = self.ratio(x)
         y: Tensor = rho * super().forward(self.at_data_scale(x))
         if self.training:
             with torch.no_grad():
-                self.radius.lerp_(whole_rms(x).to(self.radius), self.momentum)
+                self.radius.lerp_(whole_rms(x).to(self.radius), self.pace)
         return y
 
     @fenced

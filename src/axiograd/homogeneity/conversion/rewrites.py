@@ -1,4 +1,4 @@
-"""Homogeneous counterparts of functions: what F.gelu, `x + constant`, softmax and others become in a patched forward."""
+"""Homogeneous counterparts of functions: what F.gelu, `x + constant` or softmax become in a patched forward."""
 
 import math
 from collections.abc import Callable
