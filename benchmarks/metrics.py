@@ -138,7 +138,8 @@ def main():
     lines = [
         "# Masking curves: ours against the straightforward way",
         "",
-        f"`python benchmarks/metrics.py --images {options.images}`: random images of 224 × 224, 16 fractions, one thread.",
+        f"`python benchmarks/metrics.py --images {options.images}`: random images of 224 × 224, 16 fractions, one",
+        "thread.",
         f"torch {torch.__version__}, numpy {np.__version__}, Python {platform.python_version()}, {platform.machine()},",
         f"{os.cpu_count()} cores that other programs shared; processor time.",
         "",

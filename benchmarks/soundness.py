@@ -1,8 +1,8 @@
 """Random networks against the certificate: `python benchmarks/soundness.py --examples 100000`.
 
 Every certificate is tried at several scales in float64; one that brute force refutes is printed and makes the
-command fail. Networks are certified fifty at a time, as the outputs of one program; every tenth batch has
-changes in place.
+command fail. Fifty networks are certified at a time, as the outputs of one program, with every beginning of each;
+every tenth batch has changes in place.
 """
 
 import argparse
@@ -41,8 +41,8 @@ def main():
         f"{tally.examples} networks (seed {arguments.seed}): {tally.certified} certified, {tally.refused} refused "
         f"({tally.cautious} of them although some degree fits at the points tried), {len(tally.refuted)} refuted"
     )
-    for network, degree in tally.refuted:
-        print(f"  degree {degree:g}: {network}")
+    for network, degree, test in tally.refuted:
+        print(f"  degree {degree:g} fails the {test} test: {network}")
     return 1 if tally.refuted else 0
 
 
@@ -61,9 +61,8 @@ def search(examples, seed, seconds, console):
         task = progress.add_task("networks", total=examples)
         batch = 0
         while tally.examples < examples and time.monotonic() - start < seconds:
-            count = min(BATCH, examples - tally.examples)
             in_place = batch % 10 == 9
-            examine([draw(generator, in_place=in_place) for _ in range(count)], tally, seed=seed + batch)
+            examine([draw(generator, in_place=in_place) for _ in range(BATCH)], tally, seed=seed + batch)
             batch += 1
             progress.update(task, completed=tally.examples, description=f"networks, {len(tally.refuted)} refuted")
     return tally

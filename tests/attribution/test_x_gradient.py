@@ -111,3 +111,38 @@ def test_other_baselines_are_refused():
         axiograd.XGradient(network).attribute(x, target=0, baselines=0.5)
     zero = axiograd.XGradient(network).attribute(x, target=0, baselines=torch.zeros_like(x))
     torch.testing.assert_close(zero, axiograd.XGradient(network).attribute(x, target=0))
+
+
+def test_the_certificate_is_made_once(monkeypatch):
+    from axiograd.homogeneity import certification
+
+    traced = []
+    trace = certification.trace
+    monkeypatch.setattr(certification, "trace", lambda *a, **k: traced.append(1) or trace(*a, **k))
+    network = nn.Sequential(nn.Linear(7, 5, bias=False), nn.BatchNorm1d(5), nn.Linear(5, 2, bias=False)).double().eval()
+    method, (_, x) = axiograd.XGradient(network), build("mlp")
+    for _ in range(3):
+        method.attribute(x, target=0)
+        method.explain(x, target="all")
+        method.completeness(x, target=1)
+    assert len(traced) == 1
+    with torch.no_grad():
+        network[1].bias.fill_(1)
+    with pytest.raises(NotHomogeneousError, match=r"1\.bias"):
+        method.attribute(x, target=0)
+
+
+def test_outputs_beside_the_logits_do_not_matter():
+    network, x = build("mlp")
+
+    class WithProbabilities(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = network
+
+        def forward(self, x):
+            logits = self.inner(x)
+            return {"logits": logits, "probabilities": logits.softmax(-1)}
+
+    attributions = axiograd.XGradient(WithProbabilities()).attribute(x, target=1)
+    torch.testing.assert_close(attributions, axiograd.XGradient(network).attribute(x, target=1))

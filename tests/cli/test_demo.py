@@ -16,4 +16,5 @@ def test_the_demo_runs_and_saves_exact_attributions(tmp_path):
     assert found["difference_to_integrated_gradients_128"] < 1e-4
     stored = load_file(tmp_path / "demo" / "attributions.safetensors")
     assert stored["attributions_before"].shape == stored["images"].shape == (16, 3, 32, 32)
+    assert (tmp_path / "demo" / "report.html").stat().st_size > 10_000
     assert not stored["attributions_before"].equal(stored["attributions_after"])

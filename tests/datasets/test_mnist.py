@@ -46,6 +46,7 @@ def test_idx_files(tmp_path):
         idx((3,), [1, 2]),
         idx((2,), [1, 2])[:-9],
     ],
+    ids=["empty", "not compressed", "empty inside", "other type", "too few values", "cut off"],
 )
 def test_damaged_idx_files_are_named(tmp_path, content):
     (tmp_path / "x.gz").write_bytes(content)

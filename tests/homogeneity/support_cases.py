@@ -168,6 +168,7 @@ ELEMENTWISE = [
     case("pow negative", lambda x, i: x**-2.0, -2),
     case("pow tensor uniform", lambda x, i: x.abs() ** torch.full((6,), 2.5, dtype=torch.float64), 2.5),
     case("pow tensor", lambda x, i: x.abs() ** POSITIVE, None),
+    case("power of infinity", lambda x, i: x.abs() ** HOLES.abs().max(), None),
     case("number to the x", lambda x, i: 2.0**x, None),
     case("x to the x", lambda x, i: x.abs() ** x, None),
     case("float_power", lambda x, i: torch.float_power(x, 2), 2),
@@ -259,6 +260,7 @@ SHAPES = [
     case("tril", lambda x, i: x.tril(), 1),
     case("to float32", lambda x, i: x.to(torch.float32).to(torch.float64), 1 ),
     case("to integer", lambda x, i: (x * 5).long() * 1.0, None),
+    case("bits", lambda x, i: x.view(torch.float32) * 1.0, None),
     case("to bool", lambda x, i: x.bool() * x, 1),
     case("full_like", lambda x, i: x + torch.full_like(x, 2.0), None),
     case("new_zeros", lambda x, i: x + x.new_zeros(6), 1),
@@ -361,6 +363,7 @@ NORMALISATIONS = [
     case("a bias that looks like epsilon", lambda x, i: x.abs() + 1e-3, None),
     case("epsilon beside signed", lambda x, i: x / (x.sum(1, keepdim=True) + 1e-3), None),
     case("epsilon used twice", lambda x, i: _used_twice(x), None),
+    case("epsilon beside single entries", lambda x, i: x * x / (x.abs() + 1e-3), None),
     case("large epsilon", lambda x, i: x / (x.norm(dim=1, keepdim=True) + 0.5), None),
     case("exact guard", lambda x, i: _exact_guard(x), 0),
     case("local_response_norm", lambda x, i: F.local_response_norm(i, 3), None),
@@ -411,8 +414,22 @@ IN_PLACE = [
     case("copy into integers", lambda x, i: torch.zeros(4, 6, dtype=torch.long).copy_(x * 4) * 1.0, None),
 ]  # fmt: skip
 
+LINALG = [
+    case("det", lambda x, i: torch.linalg.det(x[:4, :4]), 4),
+    case("inv", lambda x, i: torch.linalg.inv(x[:4, :4]), -1),
+    case("solve", lambda x, i: torch.linalg.solve(x[:4, :4], x**2), 1),
+    case("solve constant", lambda x, i: torch.linalg.solve(x[:4, :4] + W[:4, :4], x), None),
+    case("cholesky", lambda x, i: torch.linalg.cholesky(x @ x.t()), 1),
+    case("svdvals", lambda x, i: torch.linalg.svdvals(x), 1),
+    case("eigvalsh", lambda x, i: torch.linalg.eigvalsh(x @ x.t()), 2),
+    case("qr", lambda x, i: torch.linalg.qr(x)[0] @ torch.linalg.qr(x)[1], 1),
+    case("matrix_power", lambda x, i: torch.linalg.matrix_power(x[:4, :4], 3), 3),
+    case("matrix_exp", lambda x, i: torch.matrix_exp(x[:4, :4]), None),
+]
+
 GROUPS = {
     "elementwise": ELEMENTWISE, "activation": ACTIVATIONS, "shape": SHAPES, "reduction": REDUCTIONS,
     "comparison": COMPARISONS, "linear": LINEAR, "normalisation": NORMALISATIONS, "attention": ATTENTION,
     "pooling": POOLING, "random": RANDOM, "in place": IN_PLACE,
+    "linalg": LINALG,
 }  # fmt: skip

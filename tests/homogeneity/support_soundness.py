@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import torch
 
 from axiograd.homogeneity import certify
-from homogeneity.support_programs import points, run
+from homogeneity.support_programs import points, run, trail
 
 #: Powers of four scale sums, products, roots and comparisons without rounding: what remains is real.
 ALPHAS = (0.25, 4.0, 16.0)
@@ -19,6 +19,7 @@ class Tally:
     #: Refused although brute force finds a degree that fits.
     cautious: int = 0
     refuted: list = field(default_factory=list)
+    seen: set = field(default_factory=set)
 
     @property
     def examples(self):
@@ -26,28 +27,60 @@ class Tally:
 
 
 def examine(networks, tally, *, seed=0):
-    """Certify all networks at once, then test each at several scales."""
+    """Certify all networks and their beginnings at once, then test each new one at several scales."""
 
     def model(x, y):
-        return tuple(run(network, x, y) for network in networks)
+        return tuple(value for network in networks for value in trail(network, x, y))
 
     inputs = points(seed)
     certificate = certify(model, inputs)
-    if len(certificate.degrees) != len(networks):
+    beginnings = [network[: n + 1] for network in networks for n in range(len(network))]
+    if len(certificate.degrees) != len(beginnings):
         raise AssertionError(str(certificate))
     base = _outputs(model, inputs, 1.0)
     scaled = {alpha: _outputs(model, inputs, alpha) for alpha in ALPHAS}
-    for i, (network, degree) in enumerate(zip(networks, certificate.degrees, strict=True)):
+    for i, (network, degree) in enumerate(zip(beginnings, certificate.degrees, strict=True)):
+        if network in tally.seen:
+            continue
+        tally.seen.add(network)
         outputs = {alpha: scaled[alpha][i] for alpha in ALPHAS}
         if degree is None:
             tally.refused += 1
             tally.cautious += _some_degree_fits(base[i], outputs)
-        elif _fits(base[i], outputs, 0.0 if degree == float("inf") else degree):
-            tally.certified += 1
         else:
             tally.certified += 1
-            tally.refuted.append((network, degree))
+            k = 0.0 if degree == float("inf") else degree
+            if not _fits(base[i], outputs, k):
+                tally.refuted.append((network, degree, "scaling"))
+            elif not _euler(network, inputs, k):
+                tally.refuted.append((network, degree, "Euler"))
     return tally
+
+
+def _euler(network, inputs, degree):
+    """x·∇F = kF along a random direction of the outputs, wherever autograd gives numbers."""
+    leaves = [x.clone().requires_grad_() for x in inputs]
+    torch.manual_seed(0)
+    out = run(network, *leaves)
+    weight = torch.randn(out.shape, generator=torch.Generator().manual_seed(1), dtype=out.dtype)
+    value = (out * weight).sum()
+    if not value.requires_grad:
+        return degree * value.abs() <= TOLERANCE or not value.isfinite()
+    try:
+        grads = torch.autograd.grad(value, leaves, allow_unused=True)
+    except RuntimeError as error:
+        # Attribution would raise the same: no wrong number comes out.
+        if "derivative for" in str(error):
+            return True
+        raise
+    terms = [(x.detach() * g) for x, g in zip(leaves, grads, strict=True) if g is not None]
+    nothing = torch.zeros((), dtype=out.dtype)
+    total, size = sum((t.sum() for t in terms), nothing), sum((t.abs().sum() for t in terms), nothing)
+    expected = degree * value.detach()
+    if not total.isfinite() or not expected.isfinite():
+        return True
+    size = size + (out.detach() * weight).abs().sum()
+    return bool((total - expected).abs() <= 1e-6 * size)
 
 
 def _outputs(model, inputs, alpha):

@@ -221,7 +221,36 @@ def test_gradient_cuts_are_refused():
         certificate = certify(function, VECTOR)
         assert [v.kind for v in certificate.violations] == ["gradient"], str(certificate)
     assert certify(lambda x: x * torch.ones(6).detach(), VECTOR).ok
+    assert [v.kind for v in certify(lambda x: x * x.sum().item(), VECTOR).violations] == ["gradient"]
     assert certify(lambda x: x * (x > 0).detach(), VECTOR).ok
+
+
+class Crooked(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        return 0 * grad
+
+
+def test_a_custom_backward_is_refused():
+    before = torch.autograd.Function.__dict__["apply"]
+    certificate = certify(lambda x: Crooked.apply(x) + x, VECTOR)
+    assert [v.op for v in certificate.violations] == ["autograd.Function Crooked"]
+    assert "Crooked.apply(x)" in certificate.violations[0].code
+    assert torch.autograd.Function.__dict__["apply"] is before
+    assert not verify(lambda x: Crooked.apply(x) + x, VECTOR).ok
+
+
+def test_functions_that_the_export_takes_for_constants():
+    def lost(x):
+        return x * torch.func.grad(lambda z: (z**3).sum())(x)
+
+    certificate = certify(lost, VECTOR)
+    assert [v.kind for v in certificate.violations] == ["export"]
+    assert verify(lost, VECTOR, degree=3).ok
 
 
 def _without_grad(x):

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from axiograd import InputXGradient, IntegratedGradients
-from axiograd.errors import InputError
+from axiograd.errors import InputError, TargetError
 from axiograd.metrics import completeness_gap
 
 
@@ -32,3 +32,5 @@ def test_several_inputs_and_a_baseline():
     assert gap.baseline == "given"
     with pytest.raises(InputError, match="expected the inputs' own shapes"):
         completeness_gap(model, (x, y), attributions[:1], 0)
+    with pytest.raises(TargetError, match="one scalar per sample"):
+        completeness_gap(model, (x, y), attributions, "all")

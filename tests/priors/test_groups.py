@@ -40,7 +40,7 @@ def test_opposite_attributions_cancel_within_a_group_only() -> None:
 
 
 def test_what_does_not_fit_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="from 0 to 9, attributions have 8 features"):
+    with pytest.raises(ConfigurationError, match=r"indices \[9\], attributions have 8 features"):
         Groups([[0, 9]])(A)
     with pytest.raises(ConfigurationError, match=r"do not fit attributions of shape \[3, 2, 4\]"):
         Groups(torch.ones(2, 5))(A)

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from report.chromium import CHROMIUM, Browser
+from report.pages import build
 
 HOSTILE = (
     "<img src=x onerror=alert(1)>",
@@ -38,3 +39,16 @@ def certified():
 @pytest.fixture
 def image():
     return torch.rand(3, 8, 8, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture(scope="session")
+def path(tmp_path_factory):
+    return build().write(tmp_path_factory.mktemp("page") / "report.html")
+
+
+@pytest.fixture
+def page(browser, path):
+    browser.resize(1200, 900)
+    browser.open(path)
+    yield browser
+    assert browser.complaints == []

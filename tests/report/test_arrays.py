@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from axiograd.errors import ConfigurationError, InputError, NotFiniteError
-from axiograd.report.arrays import Limit, to_array, to_image, to_map, to_maps
+from axiograd.report.arrays import Limit, bounding_box, to_array, to_image, to_map, to_maps
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.int64])
@@ -32,6 +32,13 @@ def test_images_in_range_are_left_alone_and_others_stretched():
     assert to_image(torch.tensor([[-2.0, 0.0, 2.0]]))[0, :, 0].tolist() == [0, 0.5, 1]
     assert to_image(np.zeros((5, 7, 3))).shape == (5, 7, 3)
     assert to_image(torch.full((1, 2, 2), 7.0)).tolist() == np.full((2, 2, 3), 0.5).tolist()
+
+
+def test_the_box_is_tight_or_none():
+    mask = torch.zeros(3, 6, 8)
+    mask[1, 2, 3] = mask[2, 4, 5] = 1
+    assert bounding_box(mask) == (3, 2, 6, 5)
+    assert bounding_box(torch.zeros(4, 4)) is None
 
 
 def test_the_limit_is_the_percentile_unless_that_is_zero():

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+import axiograd
 from axiograd.errors import ConfigurationError, InputError, StorageError
 from axiograd.report import Report
 from axiograd.report._escape import json_text
@@ -150,6 +151,14 @@ def test_the_certificate_says_who_where_and_what_to_do(violated, certified):
     assert "Certified: homogeneous of degree 1, exactly." in page
 
 
+def test_real_certificates_are_shown():
+    regular = axiograd.certify(torch.nn.Linear(3, 2), torch.ones(1, 3))
+    xdnn = axiograd.certify(torch.nn.Linear(3, 2, bias=False), torch.ones(1, 3))
+    page = Report("title", certificate={"regular": regular, "X-DNN": xdnn}).to_html()
+    assert "Not certified: 1 violation." in page
+    assert "homogeneous of degree 1, exactly" in page
+
+
 def test_steps_tables_and_commands_are_there():
     report = Report("title", command="axiograd demo", headline={"accuracy": (34.0, 97.8)})
     report.add_step("first", "uses `certify`", numbers={"n": 12345})
@@ -198,6 +207,17 @@ def test_figures_come_as_png_from_anywhere(tmp_path):
 def test_samples_that_do_not_fit_are_refused(arguments, words):
     with pytest.raises(InputError, match=words):
         Report("title").add_sample("sample", **arguments)
+
+
+def test_a_batch_is_the_same_as_its_samples(image):
+    names, x = ["a", "b"], torch.stack([image, 1 - image])
+    one, many = Report("title"), Report("title")
+    for i, name in enumerate(names):
+        one.add_sample(name, {"m": x[i]}, image=x[i], label=i, completeness={"m": 0.5 * i}, featured=i < 1)
+    many.add_samples(names, {"m": x}, image=x, label=[0, 1], completeness={"m": torch.tensor([0.0, 0.5])}, featured=[0])
+    assert Elements(one.to_html()).scripts == Elements(many.to_html()).scripts
+    with pytest.raises(InputError, match="1 label for 2"):
+        many.add_samples(names, x, label=[0])
 
 
 def test_numbers_that_json_lacks_are_words():

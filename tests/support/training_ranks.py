@@ -3,7 +3,9 @@
 import os
 
 import torch
+from lightning.fabric.strategies import ModelParallelStrategy
 from torch import nn
+from torch.distributed.fsdp import fully_shard
 from torch.nn import functional as F
 
 from axiograd.priors import Gini, RightReasons
@@ -11,15 +13,17 @@ from axiograd.training import AttributionLoss, Recipe, fit
 from axiograd.training.fit import launch
 
 
-def train(out, fabric=None, epochs=2, **where):
+def train(out, fabric=None, *, prior=True, **where):
     torch.manual_seed(4)
     model = nn.Sequential(nn.Linear(4, 8, bias=False), nn.ReLU(), nn.Linear(8, 3, bias=False)).double()
     generator = torch.Generator().manual_seed(2)
     x = torch.randn(27, 4, dtype=torch.float64, generator=generator)
     y = torch.randint(0, 3, (27,), generator=generator)
-    data = [(x[i], y[i], {"mask": (x[i] > 0).double()}) for i in range(26)]
-    loss = AttributionLoss(F.cross_entropy, Gini() + 0.5 * RightReasons(), 0.7, degree=1)
-    recipe = Recipe(lr=0.2, epochs=epochs, batch_size=8, schedule="cosine")
+    data, loss = (x[:26], y[:26]), F.cross_entropy
+    if prior:
+        data = [(x[i], y[i], {"mask": (x[i] > 0).double()}) for i in range(26)]
+        loss = AttributionLoss(F.cross_entropy, Gini() + 0.5 * RightReasons(), 0.7, degree=1)
+    recipe = Recipe(lr=0.2, epochs=2, batch_size=8, schedule="cosine")
     return fit(
         model,
         data,
@@ -35,14 +39,21 @@ def train(out, fabric=None, epochs=2, **where):
     )
 
 
-def train_as_torchrun_does(rank, port, folders):
+def shard(model, mesh):
+    for part in (model[0], model[2], model):
+        fully_shard(part, mesh=mesh["data_parallel"])
+    return model
+
+
+def train_as_torchrun_does(rank, port, folders, sharded):
     """One of two processes, with the environment that torchrun gives them."""
     ranks = {"RANK": rank, "LOCAL_RANK": rank, "GROUP_RANK": 0, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2}
     meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": "test"}
     os.environ.update({name: str(value) for name, value in {**ranks, **meeting}.items()})
     torch.set_num_threads(1)
-    both = launch("cpu", strategy="ddp")
+    strategy = ModelParallelStrategy(shard, data_parallel_size=2, tensor_parallel_size=1) if sharded else "ddp"
+    both = launch("cpu", strategy=strategy)
     for folder in folders:
-        result = train(folder, both)
+        result = train(folder, both, prior=not sharded)
         (folder / f"rank-{rank}.txt").write_text(f"{both.world_size} {result.resumed_step} {result.steps}")
     torch.distributed.destroy_process_group()

@@ -11,6 +11,7 @@ from axiograd.priors import L1, Gini, RightReasons
 from axiograd.training.compiled import CompiledStep, CompileFallbackWarning
 from axiograd.training.loss import AttributionLoss
 from axiograd.training.schedules import LinearWarmup
+from support.prior_cases import CASES
 
 Y = torch.tensor([0, 2, 1, 1])
 MASK = torch.arange(4 * 64).reshape(4, 1, 8, 8) % 3 == 0
@@ -88,6 +89,24 @@ def test_another_method_accumulated_gradients_and_a_frozen_layer() -> None:
     assert step.compiled, step.reason
     torch.testing.assert_close(model[-1].weight.grad, 2 * once)
     assert model[0].weight.grad is None
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", CASES)
+def test_every_prior_is_compiled_also_for_other_batch_sizes(name: str) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(12, 8, bias=False), nn.ReLU(), nn.Linear(8, 3, bias=False)).double()
+    prior = CASES[name].prior(12)
+    step = CompiledStep(make_loss(prior), model, backend="eager")
+    for batch in (4, 4, 3, 5):
+        x, y = torch.randn(batch, 1, 3, 4, dtype=torch.float64), torch.randint(3, (batch,))
+        gradients = []
+        for run in (step, lambda *a, **k: make_loss(prior)(model, *a, **k).total.backward()):
+            model.zero_grad()
+            run(x, y, **CASES[name].arguments(x))
+            gradients.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
+        torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-12)
+        assert step.compiled, step.reason
 
 
 class Unusual(nn.Module):

@@ -194,3 +194,9 @@ def test_not_finite_gradient_stops_too():
     with pytest.raises(NotFiniteError, match=r"step 1: the loss is finite .* norm of its gradient is nan"):
         cpu_fit(model, make_data(), loss=lambda outputs, target: outputs.mean(), recipe=Recipe(epochs=1))
     assert model.w.isfinite().all()
+
+
+def test_a_prior_on_a_sharded_model_is_refused(monkeypatch):
+    monkeypatch.setattr("axiograd.training.run.is_sharded", lambda module: True)
+    with pytest.raises(ConfigurationError, match="use strategy='ddp'"):
+        cpu_fit(make_model(), make_data(), loss=make_loss(), recipe=Recipe(epochs=1))

@@ -12,9 +12,10 @@ from support.training_ranks import train, train_as_torchrun_does
 from support.training_run import PRELOAD
 
 
-def test_two_processes_equal_one(tmp_path):
+@pytest.mark.parametrize("sharded", [False, True], ids=["ddp", "fsdp"])
+def test_two_processes_equal_one(tmp_path, sharded):
     one, two, resumed = (tmp_path / name for name in ("one", "two", "resumed"))
-    alone = train(one, accelerator="cpu")
+    alone = train(one, prior=not sharded, accelerator="cpu")
     middle = checkpoint.folder(one, 5)
     assert alone.steps == 8
     assert middle.exists()
@@ -24,7 +25,7 @@ def test_two_processes_equal_one(tmp_path):
         port = free.getsockname()[1]
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOAD)
-    ranks = [context.Process(target=train_as_torchrun_does, args=(r, port, (two, resumed))) for r in range(2)]
+    ranks = [context.Process(target=train_as_torchrun_does, args=(r, port, (two, resumed), sharded)) for r in range(2)]
     for process in ranks:
         process.start()
     for process in ranks:

@@ -63,6 +63,7 @@ def test_weights_of_outputs_say_the_same_as_the_target() -> None:
         return (output_weights(target, n, cpu) * outputs.reshape(n)).sum(-1)
 
     assert scalars(torch.tensor([2, 0])).tolist() == [[3.0, 4.0]]
+    assert scalars(1).tolist() == [[2.0, 5.0]]
     assert torch.equal(scalars("all"), outputs.T)
     weights = LinearTarget(torch.tensor([[1.0, -1.0, 1.0]]))
     assert torch.equal(scalars(weights)[0], weights(outputs))

@@ -6,7 +6,6 @@ from abc import abstractmethod
 
 from torch import Tensor
 
-from axiograd.attribution._gradient import differentiate
 from axiograd.attribution.base import Attribution, Call, Computed
 
 
@@ -18,11 +17,6 @@ class SinglePass(Attribution):
         """The attribution of one feature tensor."""
 
     def _compute(self, call: Call) -> Computed:
-        done = differentiate(
-            call.model,
-            call.arguments,
-            lambda outputs: self._score(outputs, call.target, call.arguments.batch),
-            create_graph=call.create_graph,
-        )
+        done = self._differentiate(call)
         pairs = zip(call.arguments.features, done.gradients, strict=True)
         return Computed([self._combine(x, g) for x, g in pairs], done.outputs)

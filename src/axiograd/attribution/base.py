@@ -12,7 +12,7 @@ from torch import Tensor
 
 from axiograd._typing import Attributions, Inputs, Target
 from axiograd.attribution._arguments import Arguments, Model
-from axiograd.attribution._gradient import detached, run
+from axiograd.attribution._gradient import Pass, detached, differentiate, run
 from axiograd.attribution._state import attribution_pass, unwrapped
 from axiograd.attribution._target import LinearTarget, select
 from axiograd.errors import BaselineError, DisconnectedError
@@ -58,6 +58,8 @@ class Call:
     baselines: tuple[Tensor, ...]
     create_graph: bool
     wants_outputs: bool
+    #: Of what is attributed, for methods that need to know it.
+    degree: float = 1.0
 
     @property
     def is_training_step(self) -> bool:
@@ -88,6 +90,16 @@ class Attribution(ABC):
     @abstractmethod
     def _compute(self, call: Call) -> Computed:
         """Attribute; runs inside a context that has gradients on and guards the model's state."""
+
+    def _differentiate(self, call: Call) -> Pass:
+        """One forward and one backward pass at the inputs."""
+        arguments, target = call.arguments, call.target
+        return differentiate(
+            call.model,
+            arguments,
+            lambda outputs: self._score(outputs, target, arguments.batch),
+            create_graph=call.create_graph,
+        )
 
     def _score(self, outputs: Any, target: Target, batch: int) -> Tensor:
         """The scalar per sample that is attributed."""
@@ -217,7 +229,11 @@ class Attribution(ABC):
             elif type(target) is LinearTarget:
                 target = LinearTarget(_ordinary(target.weights))
         model = self.model if create_graph else unwrapped(self.model)
-        return Call(model, inputs, additional, arguments, target, read, create_graph, wants_outputs)
+        return self._admit(Call(model, inputs, additional, arguments, target, read, create_graph, wants_outputs))
+
+    def _admit(self, call: Call) -> Call:
+        """The last word before the model is run, and before its state is guarded."""
+        return call
 
     def _guarded(self, call: Call, *, preserve: bool) -> Any:
         device = call.arguments.features[0].device

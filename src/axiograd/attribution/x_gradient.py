@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor, nn
 
 from axiograd.attribution._arguments import Arguments, Model
-from axiograd.attribution._gradient import differentiate
 from axiograd.attribution._state import unwrapped
 from axiograd.attribution._target import LinearTarget, logits
 from axiograd.attribution.base import Attribution, Call, Computed
 from axiograd.errors import BaselineError, ConfigurationError, NotHomogeneousError
-from axiograd.homogeneity import certify
+from axiograd.homogeneity import Certificate, certify
 
 
 class XGradient(Attribution):
@@ -43,35 +43,35 @@ class XGradient(Attribution):
         self._read_out: _ReadOut | None = None
 
     def _compute(self, call: Call) -> Computed:
-        done = differentiate(
-            call.model,
-            call.arguments,
-            lambda outputs: self._score(outputs, call.target, call.arguments.batch),
-            create_graph=call.create_graph,
-        )
-        k = self.degree or self._certified_degree(call, done.outputs)
-        x = call.arguments.features
+        done = self._differentiate(call)
+        k, x = call.degree, call.arguments.features
         if self.baseline is not None:
             x = tuple(xi - b for xi, b in zip(x, call.baselines, strict=True))
         attributions = [xi * g if k == 1 else xi * g / k for xi, g in zip(x, done.gradients, strict=True)]
         return Computed(attributions, done.outputs)
 
-    def _certified_degree(self, call: Call, outputs: Any) -> float:
-        """The degree of what is attributed: the outputs, or what a callable target makes of them."""
+    def _admit(self, call: Call) -> Call:
+        """Find the degree of what is attributed: the outputs, or what a callable target makes of them."""
+        if self.degree is not None:
+            return replace(call, degree=self.degree)
         model = unwrapped(self.model)
-        linear = not callable(call.target) or isinstance(call.target, LinearTarget)
-        if not (linear and isinstance(outputs, Tensor)):
-            readout = logits if linear else call.target
-            if self._read_out is None or self._read_out.readout is not readout:
-                self._read_out = _ReadOut(model, readout)
-            model = self._read_out
-        certificate = certify(model, call.inputs, baseline=self.baseline, additional_forward_args=call.additional)
-        if certificate.degree is None or not certificate.ok:
-            raise NotHomogeneousError(
-                f"X-Gradient is exact only for homogeneous models, and this one is not certified.\n{certificate}\n"
-                "Convert it with axiograd.to_xdnn(model, example_inputs), or use InputXGradient or IntegratedGradients."
-            )
-        return certificate.degree
+        if callable(call.target) and not isinstance(call.target, LinearTarget):
+            certificate = self._certify(self._reading(model, call.target), call)
+            return replace(call, degree=_degree_of(certificate))
+        certificate = self._certify(model, call)
+        if not certificate.ok and len(certificate.degrees) > 1:
+            # What stands in the way may be outputs beside the logits, which nobody asked about.
+            certificate = self._certify(self._reading(model, logits), call)
+        return replace(call, degree=_degree_of(certificate))
+
+    def _certify(self, model: Model, call: Call) -> Certificate:
+        return certify(model, call.inputs, baseline=self.baseline, additional_forward_args=call.additional)
+
+    def _reading(self, model: Model, readout: Any) -> nn.Module:
+        """The same module for the same readout, so that its certificate is found again."""
+        if self._read_out is None or self._read_out.readout is not readout:
+            self._read_out = _ReadOut(model, readout)
+        return self._read_out
 
     def _read_baselines(self, baselines: Any, arguments: Arguments) -> tuple[Tensor, ...]:
         own = arguments.fill(self.baseline, "baseline")
@@ -87,6 +87,15 @@ class XGradient(Attribution):
 
     def _baseline_name(self, baselines: Any) -> str:  # noqa: ARG002  # equal to its own, or refused above
         return "zero" if self.baseline is None else "given"
+
+
+def _degree_of(certificate: Certificate) -> float:
+    if certificate.degree is None or not certificate.ok:
+        raise NotHomogeneousError(
+            f"X-Gradient is exact only for homogeneous models, and this one is not certified.\n{certificate}\n"
+            "Convert it with axiograd.to_xdnn(model, example_inputs), or use InputXGradient or IntegratedGradients."
+        )
+    return certificate.degree
 
 
 class _ReadOut(nn.Module):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import platform
 from pathlib import Path
 from typing import Annotated
 
@@ -15,9 +14,9 @@ from rich.panel import Panel
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.rule import Rule
 
-from axiograd._version import __version__
 from axiograd.errors import ConfigurationError
 from axiograd.experiments import demo as story
+from axiograd.experiments.demo_report import demo_report
 
 
 def demo(
@@ -27,7 +26,7 @@ def demo(
 ) -> None:
     """A network that decides for the wrong reason: found out by exact attributions, and mended by training with them.
 
-    Needs no download. Prints each step's numbers and saves them, with an exact attribution, under --out.
+    Needs no download. Prints each step's numbers, and writes report.html, the numbers and exact attributions to --out.
     """
     if images < 8:  # noqa: PLR2004  # two of each shape
         raise ConfigurationError(f"--images {images}: at least 8 are needed, two of each shape.")
@@ -74,22 +73,17 @@ def demo(
     share_after = story.share_on_tag(mended, data.tagged)
     _say_accuracy(console, after, f"{share_after:.1f} % of the attribution lies on the tag")
 
-    result = {
-        "command": f"axiograd demo --seed {seed} --images {images}",
-        "data": data.train.name,
-        "versions": {"axiograd": __version__, "torch": torch.__version__, "python": platform.python_version()},
-        "accuracy_percent": {
-            name: {"tag_tells_class": a.tagged, "random_tag": a.random_tag}
-            for name, a in (("regular", before), ("x_dnn", converted), ("x_dnn_with_prior", after))
-        },
-        "attribution_on_tag_percent": {"x_dnn": share, "x_dnn_with_prior": share_after},
-        "difference_to_integrated_gradients_128": speed.relative_difference,
-        "times_faster_than_integrated_gradients_128": speed.ratio,
-        "completeness_error_relative_max": float(complete.relative.max()),
-    }
-    (out / "demo.json").write_text(json.dumps(result, indent=2) + "\n")
+    result = story.Result(
+        command=f"axiograd demo --seed {seed} --images {images}",
+        accuracies={"regular": before, "x_dnn": converted, "x_dnn_with_prior": after},
+        on_tag={"x_dnn": share, "x_dnn_with_prior": share_after},
+        speed=speed,
+        completeness=complete,
+    )
+    (out / "demo.json").write_text(json.dumps(result.to_dict(), indent=2) + "\n")
     story.save_attributions(out / "attributions.safetensors", data, {"before": xdnn, "after": mended})
-    console.print(f"Saved {out / 'demo.json'} and {out / 'attributions.safetensors'}.")
+    report = demo_report(result, data, certificate, conversion, before=xdnn, after=mended).write(out / "report.html")
+    console.print(f"[bold]Open {report}[/] for the pictures. Numbers and arrays are beside it.")
 
 
 def _train(console: Console, model: torch.nn.Module, data: story.Data, epochs: int, weight: float, what: str) -> None:

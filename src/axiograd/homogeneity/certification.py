@@ -19,7 +19,7 @@ from axiograd.homogeneity.report import Report
 from axiograd.homogeneity.trace import Program, trace
 from axiograd.homogeneity.wording import LIFT_FIX
 
-FINITE = "values stay finite, and gradients are those of the operators (no custom backward)"
+FINITE = "values stay finite, and rules added by hand are right"
 
 
 def certify(
@@ -99,10 +99,12 @@ def _walk(
     graph = program.graph_module.graph
     nodes = {node.name: node for node in graph.nodes}
     scaling = {name for name, i in program.inputs.items() if arguments.leaves[i].scales}
+    for violation in program.custom_backwards:
+        interpreter.report.add(violation)
     for cut in gradient_cuts(program.original, scaling):
         interpreter.report.violation(
             cut,
-            op="detach" if hasattr(cut.target, "_schema") else "no_grad",
+            op=_cut_name(cut),
             reason=(
                 "The gradient of a value that depends on the input is cut, so that autograd's ∇F is not that of F."
             ),
@@ -117,6 +119,11 @@ def _walk(
     needed = ancestors(targets)
     interpreter.run(node for node in graph.nodes if node in needed)
     return [_output(o, nodes, interpreter) for o in program.outputs]
+
+
+def _cut_name(node: fx.Node) -> str:
+    schema = getattr(node.target, "_schema", None)
+    return "no_grad" if schema is None else schema.name.replace("::", ".")
 
 
 def _constant(name: str, tensor: Any, consulted: dict[int, Tensor]) -> Value:

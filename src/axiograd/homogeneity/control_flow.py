@@ -48,7 +48,7 @@ def _cond(interpreter: "Interpreter", node: fx.Node, args: list[Any]) -> Any:
 
 
 def _run(interpreter: "Interpreter", body: fx.GraphModule, operands: list[Any]) -> tuple[Any, ...]:
-    from axiograd.homogeneity.interpret import Interpreter as Walk  # noqa: PLC0415 - a body is walked like a program
+    from axiograd.homogeneity.interpret import Interpreter as Walk
 
     walk = Walk(body, interpreter.report)
     placeholders = [n for n in body.graph.nodes if n.op == "placeholder"]

@@ -1,4 +1,4 @@
-"""Where a program hides a dependence from autograd: detach() and no_grad blocks.
+"""Where a program hides a dependence from autograd: detach(), item() and no_grad blocks.
 
 The closed form of Integrated Gradients needs the gradient of F, and autograd gives another one if part of F
 is hidden.
@@ -6,10 +6,11 @@ is hidden.
 
 from collections.abc import Iterable
 
+import torch
 from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
-_CUTS = {"aten::detach", "aten::detach_"}
+_CUTS = {"aten::detach", "aten::detach_", "aten::item", "aten::_local_scalar_dense"}
 
 
 def gradient_cuts(graph: fx.Graph, scaling: set[str]) -> list[fx.Node]:
@@ -47,4 +48,6 @@ def _cuts(node: fx.Node) -> bool:
 
 def _is_floating(node: fx.Node) -> bool:
     leaves = pytree.tree_leaves(node.meta.get("val"))
-    return any(isinstance(v, Tensor) and (v.is_floating_point() or v.is_complex()) for v in leaves) or not leaves
+    if not leaves or any(isinstance(v, float | torch.SymFloat) for v in leaves):
+        return True
+    return any(isinstance(v, Tensor) and (v.is_floating_point() or v.is_complex()) for v in leaves)

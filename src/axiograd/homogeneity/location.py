@@ -3,7 +3,7 @@
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,8 +41,13 @@ def locate(node: fx.Node) -> Location:
 
 def locate_error(error: BaseException) -> Location:
     """The innermost line of the user's code on the way to an exception."""
+    return innermost(traceback.extract_tb(error.__traceback__))
+
+
+def innermost(frames: Iterable[traceback.FrameSummary]) -> Location:
+    """The last frame that is neither torch's nor ours."""
     found = None
-    for frame in traceback.extract_tb(error.__traceback__):
+    for frame in frames:
         if not _is_library(frame.filename) and frame.filename != "<string>":
             found = frame
     if found is None:

@@ -48,7 +48,7 @@ def follow_offset(interpreter: "Interpreter", node: fx.Node, name: str, values: 
 
 
 def _apply(interpreter: "Interpreter", node: fx.Node) -> Any:
-    from axiograd.homogeneity.interpret import materialise  # noqa: PLC0415 - the two walk hand in hand
+    from axiograd.homogeneity.interpret import materialise
 
     try:
         with torch.no_grad():

@@ -11,10 +11,13 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import Dim, ExportedProgram, ShapesCollection, default_decompositions, export
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
 from torch.utils import _pytree as pytree
 
+from axiograd.homogeneity.certificate import Violation
+from axiograd.homogeneity.custom import custom_backwards
 from axiograd.homogeneity.inputs import Arguments
 from axiograd.homogeneity.location import record_user_lines
 from axiograd.homogeneity.mutation import (
@@ -40,6 +43,8 @@ class Program:
     #: One per output leaf: the name of a node, or a constant.
     outputs: tuple[str | ConstantArgument, ...]
     dynamic: tuple[str, ...]
+    #: One per user's autograd.Function.
+    custom_backwards: tuple[Violation, ...] = ()
 
 
 class AsModule(nn.Module):
@@ -118,7 +123,7 @@ def _leave_inference(value: Any) -> Any:
 def trace(model: Callable[..., Any], arguments: Arguments, *, static: bool = False) -> Program:
     """Export the model as it is, in its mode, on the example's shapes; raises what the export raises."""
     module = model if isinstance(model, nn.Module) else AsModule(model)
-    with untouched(model):
+    with untouched(model), custom_backwards() as custom:
         values = [_leave_inference(leaf.value) for leaf in arguments.leaves]
         args, kwargs = arguments.rebuild(values)
         exported = _export(module, args, kwargs, values, static=static)
@@ -133,7 +138,8 @@ def trace(model: Callable[..., Any], arguments: Arguments, *, static: bool = Fal
                 opened |= hidden
             table = {op: how for op, how in dict(default_decompositions()).items() if _name(op) in opened}
             exported = exported.run_decompositions(table)
-    return _program(exported, original, arguments)
+    _require_real(exported)
+    return _program(exported, original, arguments, tuple(dict.fromkeys(custom)))
 
 
 def _export(
@@ -143,11 +149,11 @@ def _export(
     tensors = [v for v in values if isinstance(v, Tensor) and v.dim() > 0]
     batch = {v.shape[0] for v in tensors}
     if not static and len(batch) == 1 and batch.pop() > 1:
-        collection = ShapesCollection()  # type: ignore[no-untyped-call]
+        collection = ShapesCollection()
         for tensor in tensors:
             collection[tensor] = {0: Dim.AUTO}
         try:
-            shapes = collection.dynamic_shapes(module, args, kwargs)  # type: ignore[no-untyped-call]
+            shapes = collection.dynamic_shapes(module, args, kwargs)
             return export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
         except Exception:  # noqa: BLE001, S110 - whatever the reason, the static export decides
             pass
@@ -165,7 +171,23 @@ def _without_rule(graph: fx.Graph) -> set[str]:
     return {name for name in names if name and lookup(name) is None}
 
 
-def _program(exported: ExportedProgram, original: fx.Graph, arguments: Arguments) -> Program:
+class LostTrackError(RuntimeError):
+    """The export took a value that depends on the input for a constant."""
+
+
+def _require_real(exported: ExportedProgram) -> None:
+    """Refuse programs with constants that are not numbers: torch.func transforms leave such traces."""
+    for node in exported.graph.nodes:
+        if getattr(node.target, "__module__", "").startswith("torch._functorch"):
+            raise LostTrackError(f"the export does not follow torch.func transforms ({node.target.__name__})")
+    fake = [name for name, value in exported.constants.items() if isinstance(value, FakeTensor)]
+    if fake:
+        raise LostTrackError("the export took a value that it computed for a constant")
+
+
+def _program(
+    exported: ExportedProgram, original: fx.Graph, arguments: Arguments, custom: tuple[Violation, ...]
+) -> Program:
     signature = exported.graph_signature
     constants: dict[str, tuple[str, Any]] = {}
     names: list[str] = []
@@ -184,7 +206,7 @@ def _program(exported: ExportedProgram, original: fx.Graph, arguments: Arguments
         if spec.kind == OutputKind.USER_OUTPUT
     )
     dynamic = _dynamic(exported, inputs, arguments)
-    return Program(exported.graph_module, original, constants, inputs, outputs, dynamic)
+    return Program(exported.graph_module, original, constants, inputs, outputs, dynamic, custom)
 
 
 def _leaf_order(exported: ExportedProgram, arguments: Arguments) -> list[int]:

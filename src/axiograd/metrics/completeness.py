@@ -11,7 +11,7 @@ from axiograd._typing import Attributions, Inputs, Target
 from axiograd.attribution import Completeness
 from axiograd.attribution._arguments import Arguments, Model
 from axiograd.attribution._target import select
-from axiograd.errors import InputError
+from axiograd.errors import InputError, TargetError
 from axiograd.metrics._evaluation import evaluating
 
 
@@ -42,6 +42,8 @@ def completeness_gap(
             f"attributions of shapes {shapes} for inputs of shapes {[tuple(x.shape) for x in arguments.features]}: "
             "expected the inputs' own shapes."
         )
+    if isinstance(target, str):
+        raise TargetError(f"target={target!r}: completeness is about one scalar per sample.")
     reference = arguments.fill(baselines, "baselines")
     with evaluating(model):
         at_input, at_baseline = (

@@ -18,6 +18,8 @@ _IMAGE_DIMS = 4
 def boxes_to_masks(boxes: Tensor, height: int, width: int) -> Tensor:
     """Boxes ``x0 y0 x1 y1`` (x0 ≤ x < x1, in pixels) as masks ``[batch, height, width]``.
 
+    Data sets whose boxes include x1 and y1 (Tiny ImageNet) add 1 to both.
+
     >>> boxes_to_masks(torch.tensor([[1, 0, 3, 1]]), 2, 4).int()
     tensor([[[0, 1, 1, 0], [0, 0, 0, 0]]], dtype=torch.int32)
     """

@@ -40,11 +40,11 @@ class Groups(Prior):
             raise ConfigurationError(f"Groups' power must be 1 or 2, got {power}")
         self.power = power
         self.register_buffer("membership", None)
-        self._indices: list[Tensor] = []
+        self._groups: list[list[int]] | None = None
         if isinstance(groups, Tensor):
             self.membership = groups.detach().clone()
         elif groups is not None:
-            self._indices = [torch.as_tensor(group, dtype=torch.long) for group in groups]
+            self._groups = [[int(index) for index in group] for group in groups]
 
     def forward(self, attributions: Tensor, *, groups: Tensor | None = None) -> Tensor:
         features = rows(attributions)
@@ -65,15 +65,15 @@ class Groups(Prior):
     def _members(self, features: Tensor) -> Tensor:
         if self.membership is not None:
             return self.membership.to(features)
-        if not self._indices:
+        if self._groups is None:
             raise ConfigurationError("prior Groups needs the argument 'groups', or Groups(groups)")
         n = features.shape[1]
-        members = features.new_zeros(len(self._indices), n)
-        for row, index in zip(members, self._indices, strict=True):
-            if len(index) and not -n <= int(index.min()) <= int(index.max()) < n:
-                raise ConfigurationError(
-                    f"Groups has feature indices from {int(index.min())} to {int(index.max())}, "
-                    f"attributions have {n} features"
-                )
-            row[index.to(features.device)] = 1
+        pairs = [(g, index) for g, group in enumerate(self._groups) for index in group]
+        wrong = [index for _, index in pairs if not -n <= index < n]
+        if wrong:
+            raise ConfigurationError(f"Groups has feature indices {wrong[:5]}, attributions have {n} features")
+        members = features.new_zeros(len(self._groups), n)
+        if pairs:
+            group_of, feature_of = torch.tensor(pairs, device=features.device).unbind(1)
+            members = members.index_put((group_of, feature_of), features.new_ones(()))
         return members

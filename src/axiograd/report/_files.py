@@ -1,7 +1,7 @@
 """Files that are either complete or not there."""
 
 import os
-import tempfile
+import secrets
 from pathlib import Path
 
 from axiograd.errors import StorageError
@@ -12,7 +12,9 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> Path:
     target = Path(path)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        # Not mkstemp, whose files only their owner may read.
+        beside = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+        handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     except OSError as error:
         raise StorageError(
             f"Cannot write {str(target)!r}: {error.strerror}. Choose a folder that is writable."
@@ -20,18 +22,11 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> Path:
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
-        Path(name).chmod(0o666 & ~_umask())
-        Path(name).replace(target)
+        beside.replace(target)
     except OSError as error:
-        Path(name).unlink(missing_ok=True)
+        beside.unlink(missing_ok=True)
         raise StorageError(f"Cannot write {str(target)!r}: {error.strerror}.") from error
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        beside.unlink(missing_ok=True)
         raise
     return target
-
-
-def _umask() -> int:
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask

@@ -88,6 +88,19 @@ def to_image(image: Any) -> Array:
     return np.broadcast_to(np.moveaxis(array, 0, -1), (*array.shape[1:], _RGB))
 
 
+def bounding_box(mask: Any) -> tuple[int, int, int, int] | None:
+    """(left, top, right, bottom) around what is not zero in [height, width] or [channels, height, width].
+
+    >>> bounding_box(torch.tensor([[0, 0, 0], [0, 1, 1]]))
+    (1, 1, 3, 2)
+    """
+    marked = np.abs(to_map(mask)) > 0
+    rows, columns = np.flatnonzero(marked.any(1)), np.flatnonzero(marked.any(0))
+    if not rows.size:
+        return None
+    return int(columns[0]), int(rows[0]), int(columns[-1]) + 1, int(rows[-1]) + 1
+
+
 @dataclass(frozen=True)
 class Limit:
     """Where the colours of a map end: at ±value."""

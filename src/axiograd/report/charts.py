@@ -88,6 +88,13 @@ def masking_plot(curves: Mapping[str, Any], *, title: str | None = None, path: c
     """One panel per masking metric, one line per method, the area below each in its legend.
 
     ``curves`` is what `axiograd.metrics.masking_curves` gives, {"KPM": curve, …}, or one such mapping per method.
+
+    >>> import torch
+    >>> from axiograd.metrics import masking_curves
+    >>> weights, x = torch.tensor([3.0, -2.0, 1.0]), torch.ones(1, 3)
+    >>> curves = masking_curves(lambda x: x @ weights, x, x * weights, metrics=("KPM", "KNM"), masking="zero")
+    >>> [axes.get_title() for axes in masking_plot({"X-Gradient": curves}).axes]
+    ['KPM ↑', 'KNM ↓']
     """
     if not curves:
         raise InputError("masking_plot needs at least one curve.")

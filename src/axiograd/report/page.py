@@ -2,7 +2,7 @@
 
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from axiograd._version import __version__
-from axiograd.errors import ConfigurationError, StorageError
+from axiograd.errors import ConfigurationError, InputError, StorageError
 from axiograd.report import _markup as markup
 from axiograd.report._canvas import render
 from axiograd.report._escape import paragraphs, text
@@ -166,6 +166,28 @@ class Report:
             )
         )
 
+    def add_samples(
+        self,
+        names: Sequence[str],
+        attributions: Any,
+        *,
+        features: Sequence[str] | None = None,
+        featured: Collection[int] = (),
+        **columns: Any,
+    ) -> None:
+        """A batch of samples: attributions [batch, …] or {view: [batch, …]}, and everything else one per sample.
+
+        ``featured`` are the places in the batch of those that are shown at the top.
+
+        >>> report = Report("two")
+        >>> x = torch.rand(2, 1, 4, 4)
+        >>> report.add_samples(["a", "b"], {"before": x, "after": -x}, image=x, label=["cat", "dog"], featured=[0])
+        """
+        for i, name in enumerate(names):
+            each = {key: _row(column, i, len(names), key) for key, column in columns.items()}
+            row = _row(attributions, i, len(names), "attributions")
+            self.add_sample(name, row, features=features, featured=i in featured, **each)
+
     def to_html(self) -> str:
         """The page as text."""
         made = {
@@ -249,6 +271,16 @@ class Report:
         if not self._sections:
             self.add_section("Results")
         self._sections[-1].blocks.append(block)
+
+
+def _row(column: Any, index: int, count: int, what: str) -> Any:
+    if column is None:
+        return None
+    if isinstance(column, Mapping):
+        return {key: _row(values, index, count, what) for key, values in column.items()}
+    if len(column) != count:
+        raise InputError(f"{len(column)} {what} for {count} samples: expected one each.")
+    return column[index]
 
 
 def _uri(figure: Any) -> str:

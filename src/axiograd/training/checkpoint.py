@@ -133,8 +133,8 @@ def read_tensors(path: Path, digest: str | None = None) -> Tensors:
         raise StorageError(f"{path} cannot be read ({error})") from error
     if digest is not None and hashlib.sha256(data).hexdigest() != digest:
         raise StorageError(f"{path} ({len(data)} bytes) does not have the checksum it was written with")
-    tensors: Tensors = _safetensors().load(data)
-    return tensors
+    # in the order of names: safetensors gives another one in each process, and ranks must go through them together
+    return dict(sorted(_safetensors().load(data).items()))
 
 
 def _write_bytes(path: Path, data: bytes) -> None:

@@ -123,6 +123,7 @@ class CompiledStep:
         weights: Tensor,
         scale: Tensor,
         arguments: dict[str, Any],
+        every: bool,
     ) -> tuple[Tensor, tuple[Any, ...]]:
         def model(value: Tensor) -> Any:
             return functional_call(self.model, {**parameters, **constants}, (value,))
@@ -130,12 +131,9 @@ class CompiledStep:
         outputs, pullback = vjp(model, x)[:2]
         combine = _COMBINE[type(self.loss.bind(self.model).method)]
         cotangents = weights.to(outputs).reshape(-1, *outputs.shape)
-        if len(cotangents) == 1:
-            attributions = combine(x, pullback(cotangents[0])[0]) / self._degree
-            prior = self.loss.prior(attributions, **arguments)
-        else:
-            attributions = combine(x, vmap(pullback)(cotangents)[0]) / self._degree
-            prior = self.loss.prior_of(attributions, "all", arguments)
+        gradient = vmap(pullback)(cotangents)[0] if every else pullback(cotangents[0])[0]
+        attributions = combine(x, gradient) / self._degree
+        prior = self.loss.prior_of(attributions, "all" if every else None, arguments)
         task = self.loss.task_loss(outputs, target)
         return task + scale * prior, (task, prior, outputs, attributions)
 
@@ -153,7 +151,7 @@ class CompiledStep:
         # As a tensor: a number would be compiled in, and compiled again whenever the schedule moves it.
         scale = torch.tensor(weight, dtype=x.dtype, device=x.device)
         gradients, (task, prior, outputs, attributions) = step(
-            trained, constants, x.detach(), target, weights, scale, dict(arguments)
+            trained, constants, x.detach(), target, weights, scale, dict(arguments), isinstance(chosen, str)
         )
         for name, gradient in gradients.items():
             parameter = self.model.get_parameter(name)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from axiograd.errors import StorageError
+from axiograd.errors import ConfigurationError, StorageError
 from axiograd.training import checkpoint
 from axiograd.training.checkpoint import Checkpoint, Tensors
 from axiograd.training.objective import Objective
@@ -74,6 +74,8 @@ class Keeper:
     def remember_best(self) -> None:
         """Hold on to the present weights, where no checkpoint will."""
         if self.out is None:
+            if is_sharded(self.module):
+                raise ConfigurationError("the best weights of a sharded model are kept on disk: pass a folder, out=...")
             self._best = model_tensors(self.module)
 
     def finish(self, best_step: int | None) -> Path | None:

@@ -100,7 +100,7 @@ class Bar:
     def update(self, step: int, epoch: str, terms: Mapping[str, float], speed: float) -> None:
         """Show where the run is."""
         if self._progress is not None:
-            text = " ".join(f"{name} {value:.4g}" for name, value in terms.items())
+            text = " ".join(f"{name} {value:.3g}" for name, value in terms.items() if name != "gradient_norm")
             self._progress.update(
                 self._task, completed=step, description=epoch, terms=f"{text} · {speed:,.0f} samples/s"
             )

@@ -10,15 +10,16 @@ from typing import Any
 import torch
 from torch import nn
 
-from axiograd.errors import NotFiniteError
+from axiograd.errors import ConfigurationError, NotFiniteError
 from axiograd.training.batches import Batch, Order, loader
 from axiograd.training.finite import not_finite
 from axiograd.training.keeper import Keeper
 from axiograd.training.mixup import mixup
 from axiograd.training.monitor import Bar, Means, MetricsLog
-from axiograd.training.objective import Objective, scalar_terms
+from axiograd.training.objective import Objective, WithPrior, scalar_terms
 from axiograd.training.recipe import Recipe
 from axiograd.training.seeds import derive, seed_everything
+from axiograd.training.state import is_sharded
 from axiograd.training.stop import StopSignal
 from axiograd.training.validate import Metric, predict, score
 
@@ -48,6 +49,11 @@ class Run:
         # Fabric's own wrapper refuses torch.autograd.grad in mixed precision, which attribution needs; what it
         # does around forward (autocast, casting inputs) is done in _step, and DDP or FSDP are inside this one
         self.model: nn.Module = self.wrapped._forward_module  # noqa: SLF001
+        if isinstance(objective, WithPrior) and is_sharded(self.model):
+            raise ConfigurationError(
+                "a prior needs second derivatives, and FSDP frees the parameters after the first; use strategy='ddp', "
+                "or FSDP with a task loss alone"
+            )
         named = list(self.wrapped.module.named_parameters())
         self.optimizer = fabric.setup_optimizers(self.recipe.build_optimizer(named))
         place = {"rank": fabric.global_rank, "world_size": fabric.world_size}

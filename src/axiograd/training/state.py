@@ -11,7 +11,7 @@ from axiograd.training.checkpoint import Tensors
 
 
 def model_tensors(module: nn.Module) -> Tensors:
-    """Weights and buffers on the CPU, whole even where the strategy shards them (all ranks must call)."""
+    """Weights and buffers on the CPU, whole even where the strategy shards them (all ranks call, rank 0 gets them)."""
     if is_sharded(module):
         from torch.distributed.checkpoint import state_dict as sharded
 
@@ -42,7 +42,7 @@ def optimizer_tensors(module: nn.Module, optimizer: torch.optim.Optimizer) -> Te
 
         options = sharded.StateDictOptions(full_state_dict=True, cpu_offload=True)
         whole: dict[str, Any] = sharded.get_optimizer_state_dict(module, optimizer, options=options)
-        remembered = whole["state"]
+        remembered = whole.get("state", {})  # all of it on rank 0, nothing elsewhere
     else:
         names: dict[Tensor, str] = {parameter: name for name, parameter in module.named_parameters()}
         remembered = {names[parameter]: values for parameter, values in optimizer.state.items()}

@@ -61,6 +61,8 @@ def output_weights(target: Target, shape: torch.Size, device: torch.device) -> T
         return target.weights.to(device).reshape(-1, n_outputs).expand(batch, n_outputs)[None]
     if isinstance(target, str):
         return torch.eye(n_outputs, device=device)[:, None].expand(n_outputs, batch, n_outputs)
+    if isinstance(target, int):
+        target = torch.tensor(target)
     if isinstance(target, Tensor) and not target.is_floating_point() and len(shape) == 2:  # noqa: PLR2004
         indices = target.to(device, torch.long).reshape(-1).expand(batch)
         return F.one_hot(indices, n_outputs).to(torch.get_default_dtype())[None]

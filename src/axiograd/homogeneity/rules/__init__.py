@@ -5,6 +5,7 @@ from axiograd.homogeneity.rules import (
     attention as attention,
     comparison as comparison,
     elementwise as elementwise,
+    linalg as linalg,
     linear as linear,
     normalisation as normalisation,
     pooling as pooling,

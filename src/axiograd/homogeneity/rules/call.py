@@ -9,7 +9,7 @@ from axiograd.homogeneity.domain import Conflict, Value, join, number, of_degree
 from axiograd.homogeneity.wording import CONSTANT_FIX, DEGREES_FIX, describe_constants, plural_degrees
 
 #: A larger "epsilon" is a constant like any other.
-LARGEST_EPSILON = 1e-2
+LARGEST_EPSILON = 1e-3
 
 
 class Sink(Protocol):

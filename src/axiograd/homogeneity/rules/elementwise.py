@@ -1,5 +1,7 @@
 """Elementwise arithmetic and activations that keep or change the degree by algebra."""
 
+import math
+
 from axiograd.homogeneity.domain import number, of_degree, power as raise_to
 from axiograd.homogeneity.rules.call import Call, is_invariant
 from axiograd.homogeneity.rules.guard import guards
@@ -114,12 +116,12 @@ def reciprocal(call: Call) -> Result:
 def pow_(call: Call) -> Result:
     base, exponent = call.value("self"), call.value("exponent")
     p = None if exponent.constant is None else exponent.constant.uniform()
-    if p is not None:
+    if p is not None and math.isfinite(p):
         return raise_to(base, p)
     if not is_invariant(exponent):
         reason = f"The exponent has degree {exponent.degree or 0:g}: the power grows exponentially with the scale."
     else:
-        reason = f"A value of degree {base.degree or 0:g} is raised to a power that is not one number."
+        reason = f"A value of degree {base.degree or 0:g} is raised to a power that is not one finite number."
     call.report(reason, "Use one constant exponent.", kind="degrees")
     return base
 

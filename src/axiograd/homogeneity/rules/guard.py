@@ -10,14 +10,15 @@ from axiograd.homogeneity.domain import Value, of_degree
 from axiograd.homogeneity.rules.call import LARGEST_EPSILON, Call
 from axiograd.homogeneity.rules.registry import aten
 
-_NONNEGATIVE = frozenset(aten("var std norm linalg_vector_norm linalg_norm abs square relu sqrt cdist"))
+_REDUCED = frozenset(aten("var std norm linalg_vector_norm linalg_norm cdist"))
+_NONNEGATIVE = frozenset(aten("abs square relu sqrt"))
 _MOVES = frozenset(
     aten(
         "expand expand_as unsqueeze squeeze view reshape clone contiguous _to_copy to select slice permute "
         "transpose broadcast_to"
     )
 )
-_AVERAGES = frozenset(aten("sum mean amax amin avg_pool1d avg_pool2d"))
+_AVERAGES = frozenset(aten("sum mean amax avg_pool1d avg_pool2d"))
 _DEPTH = 8
 
 
@@ -34,7 +35,7 @@ def guards(call: Call, a: Value, b: Value) -> Value | None:
             continue
         if node is None or _name(call.node) in {"aten::sub", "aten::rsub"} or not _divides(call.node):
             continue
-        if not _nonnegative(node):
+        if _kind(node) < _IS_REDUCED:
             continue
         size = eps.constant.uniform()
         if size is not None and 0 < size <= LARGEST_EPSILON:
@@ -73,29 +74,33 @@ def _divides_in(user: fx.Node, node: fx.Node, depth: int) -> bool:
     return False
 
 
-def _nonnegative(node: fx.Node, depth: int = 0) -> bool:
+#: What is known about a divisor: nothing, never negative, or a statistic of many values that are never negative.
+_IS_NOTHING, _IS_NONNEGATIVE, _IS_REDUCED = range(3)
+
+
+def _kind(node: object, depth: int = 0) -> int:
+    if isinstance(node, int | float):
+        return _IS_REDUCED if node >= 0 else _IS_NOTHING
+    if not isinstance(node, fx.Node) or depth >= _DEPTH:
+        return _IS_NOTHING
     name = _name(node)
-    if name in _NONNEGATIVE:
-        return True
-    if depth >= _DEPTH or not node.args:
-        return False
+    if name in _REDUCED:
+        return _IS_REDUCED
+    if not node.args:
+        return _IS_NOTHING
+    inner = _kind(node.args[0], depth + 1)
+    if name in _NONNEGATIVE or _is_even_power(node, name):
+        return max(_IS_NONNEGATIVE, inner)
+    if name in _AVERAGES:
+        return _IS_REDUCED if inner else _IS_NOTHING
+    if name in _MOVES:
+        return inner
+    if name in {"aten::add", "aten::mul", "aten::div"} and not node.kwargs:
+        return min(inner, _kind(node.args[1], depth + 1))
+    return _IS_NOTHING
+
+
+def _is_even_power(node: fx.Node, name: str) -> bool:
     if name == "aten::pow":
         return isinstance(node.args[1], int | float) and node.args[1] % 2 == 0
-    if name == "aten::mul":
-        a, b = node.args
-        if a is b:
-            return True
-        return all(_nonnegative_or_number(x, depth) for x in (a, b))
-    if name in {"aten::add", "aten::div"}:
-        return not node.kwargs and all(_nonnegative_or_number(x, depth) for x in node.args[:2])
-    if name == "aten::clamp_min":
-        return isinstance(node.args[1], int | float) and node.args[1] >= 0
-    if name in _MOVES | _AVERAGES:
-        return _nonnegative_or_number(node.args[0], depth)
-    return False
-
-
-def _nonnegative_or_number(item: object, depth: int) -> bool:
-    if isinstance(item, fx.Node):
-        return _nonnegative(item, depth + 1)
-    return isinstance(item, int | float) and item >= 0
+    return name == "aten::mul" and node.args[0] is node.args[1]

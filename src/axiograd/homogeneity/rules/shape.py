@@ -41,6 +41,14 @@ _LENDS = {"aten::view_as", "aten::reshape_as", "aten::expand_as", "aten::type_as
 def keep(call: Call) -> Result:
     """One tensor in, its numbers out in another place (or mixed linearly): the degree stays."""
     value, *others = call.values()
+    if call.name in {"aten::view", "aten::view_copy"} and call.get("dtype") is not None:
+        return call.require_invariant(
+            value,
+            "The bits of a floating-point number are read as another type.",
+            "Convert with .to(dtype) instead of .view(dtype).",
+            kind="rounding",
+            then=value,
+        )
     if call.name not in _LENDS:
         for other in others:
             call.require_invariant(

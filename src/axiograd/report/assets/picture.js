@@ -30,8 +30,12 @@ class Picture {
     if (!this.payload.boxes.length) return null;
     const block = this.payload.block;
     const svg = svgElement("svg", { viewBox: `0 0 ${this.width} ${this.height}`, "aria-hidden": "true" });
-    for (const [left, top, right, bottom] of this.payload.boxes) {
-      const place = { x: left / block, y: top / block, width: (right - left) / block, height: (bottom - top) / block };
+    // A little inside, because half of a line on the very edge would be cut off.
+    const inside = (at, size) => Math.max(0.007 * size, Math.min(0.993 * size, at / block));
+    for (const box of this.payload.boxes) {
+      const [left, right] = [inside(box[0], this.width), inside(box[2], this.width)];
+      const [top, bottom] = [inside(box[1], this.height), inside(box[3], this.height)];
+      const place = { x: left, y: top, width: Math.max(0, right - left), height: Math.max(0, bottom - top) };
       svg.append(svgElement("rect", { ...place, class: "halo" }), svgElement("rect", place));
     }
     return svg;

@@ -1,0 +1,171 @@
+"""Audits of methods whose answer is known, and counterexamples that can be run again."""
+
+import functools
+
+import pytest
+import torch
+from torch import nn
+
+from axiograd import (
+    ExpectedGradients,
+    Gradient,
+    InputXGradient,
+    IntegratedGradients,
+    RandomAttribution,
+    Saliency,
+    XGradient,
+)
+from axiograd.axioms import AXIOMS, audit
+from axiograd.axioms.table import references
+from axiograd.errors import ConfigurationError, TargetError
+
+NAMES = [axiom.name for axiom in AXIOMS]
+
+
+def marks(report):
+    return "".join(result.mark for result in report.results)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize(
+    ("method", "tolerance", "expected"),
+    [
+        (InputXGradient, 1e-9, "✗✓✓✗✓✓✗"),
+        (Gradient, 1e-9, "✗✓✓✗✓✓✗"),
+        (Saliency, 1e-9, "✗✓✓✗✗✓✗"),
+        (functools.partial(XGradient, degree=1.0), 1e-9, "✓✓✓✓✓✓✓"),
+        (RandomAttribution, 0.1, "✓✗✗✗✗✗✗"),
+    ],
+    ids=["input x gradient", "gradient", "saliency", "x-gradient", "random"],
+)
+def test_single_pass_methods(method, tolerance, expected, seed):
+    report = audit(method, seed=seed, tolerance=tolerance, n_networks=3)
+    assert marks(report) == expected, str(report)
+    assert report.passed == ("✗" not in expected)
+
+
+def test_integrated_gradients_with_their_default_steps():
+    report = audit(functools.partial(IntegratedGradients, internal_batch_size=2048), n_networks=2)
+    assert marks(report) == "✓✓✓✓✓✓✗", str(report)
+    for axiom in ("Sensitivity (b)", "Implementation invariance", "Linearity", "Symmetry preservation"):
+        assert report[axiom].violation < 1e-12
+    # Only the sum over the path sees the steps; more of them bring it closer.
+    more = audit(
+        functools.partial(IntegratedGradients, n_steps=2048, internal_batch_size=2**15),
+        n_networks=2,
+        axioms=AXIOMS[3:4],
+    )
+    assert more["Completeness"].violation < 0.25 * report["Completeness"].violation
+
+
+def test_x_gradient_is_certified_and_audited_on_x_dnns():
+    report = audit(XGradient, n_networks=1, tolerance=1e-9, axioms=AXIOMS[3:])
+    assert report.passed, str(report)
+    assert report.models == "1 X-DNNs"
+
+
+def test_integrated_gradients_are_homogeneous_on_x_dnns():
+    report = audit(functools.partial(IntegratedGradients, n_steps=4), homogeneous=True, n_networks=3, tolerance=1e-9)
+    assert report.passed, str(report)
+
+
+def test_expected_gradients_converge_like_the_root_of_their_samples():
+    violations = {}
+    for n in (1, 16, 256):
+        method = functools.partial(ExpectedGradients, n_samples=n, internal_batch_size=2048)
+        report = audit(method, baselines=references(), n_networks=1, tolerance=5 / 16, axioms=AXIOMS[2:6])
+        violations[n] = [result.violation for result in report.results]
+        assert marks(report) == ("✓✓✓✓" if n == 256 else marks(report)), str(report)
+    for axiom in range(4):
+        assert violations[1][axiom] > 5 / 16
+        assert violations[256][axiom] < violations[1][axiom] / 6
+
+
+@pytest.mark.parametrize("method", [InputXGradient, functools.partial(ExpectedGradients, n_samples=1)])
+def test_counterexamples_run_again(method):
+    stochastic = method is not InputXGradient
+    report = audit(method, baselines=references() if stochastic else None, n_networks=2)
+    failed = [result for result in report.results if not result.passed]
+    assert len(failed) >= 3
+    state = torch.get_rng_state()
+    for result in failed:
+        again = result.counterexample.rerun()
+        assert again.violation == result.violation > result.tolerance
+        assert torch.equal(again.attribution, result.counterexample.attribution)
+        assert torch.equal(again.input, result.counterexample.input)
+        assert result.counterexample.found.detail in str(report)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_the_papers_counterexample_by_hand():
+    counterexample = audit(InputXGradient)["Sensitivity (a)"].counterexample
+    model, x = counterexample.model, counterexample.input
+    assert counterexample.subject.name == "f(x) = 1 - ReLU(1 - x)"
+    assert x.flatten().tolist() == [2, 0, 0, 0]
+    assert model(x).item() == 1
+    assert model(counterexample.baseline).item() == 0
+    assert counterexample.attribution.abs().tolist() == [0, 0, 0, 0]
+    assert counterexample.extra["feature"] == 0
+    assert counterexample.rerun().violation == 1
+
+
+def test_completeness_counterexample_by_hand():
+    counterexample = audit(InputXGradient)["Completeness"].counterexample
+    model, x = counterexample.model, counterexample.input.requires_grad_()
+    (gradient,) = torch.autograd.grad(model(x).sum(), x)
+    gap = ((x * gradient).sum() - (model(x) - model(torch.zeros_like(x)))).item()
+    assert abs(gap) / counterexample.found.scale == pytest.approx(counterexample.found.violation)
+
+
+def test_audits_are_seeded_and_leave_the_random_state_alone():
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    first, again, other = (audit(RandomAttribution, seed=s, n_networks=1) for s in (0, 0, 1))
+    assert torch.equal(before, torch.get_rng_state())
+    assert [r.violation for r in first.results] == [r.violation for r in again.results]
+    assert [r.violation for r in first.results] != [r.violation for r in other.results]
+
+
+class Half:
+    """A user's own method: half of Input×Gradient, and nothing for the last feature."""
+
+    def __init__(self, model):
+        self.inner = InputXGradient(model)
+
+    def attribute(self, inputs):
+        found = self.inner.attribute(inputs) / 2
+        found[:, -1] = 0
+        return found
+
+
+def test_a_users_own_method():
+    report = audit(Half, homogeneous=True, tolerance=1e-9)
+    assert marks(report) == "✗✓✓✗✓✗✓"
+    assert report.method == "Half"
+
+
+def test_a_users_own_model():
+    torch.manual_seed(0)
+    inputs = torch.randn(3, 2, 6, 6, dtype=torch.float64)
+    regular, without = (
+        nn.Sequential(nn.Conv2d(2, 3, 3, bias=b), nn.ReLU(), nn.Flatten(), nn.Linear(48, 3, bias=b)).double()
+        for b in (True, False)
+    )
+    options = {"inputs": inputs, "target": 1, "tolerance": 1e-9}
+    assert marks(audit(InputXGradient, model=regular, **options)) == "✓✓✓✗✓✓✗"
+    report = audit(XGradient, model=without, **options)
+    assert report.passed, str(report)
+    assert report.models == "the given Sequential"
+    assert regular.training
+    assert without.training
+
+
+def test_wrong_arguments_are_named():
+    with pytest.raises(ConfigurationError, match="give both"):
+        audit(InputXGradient, model=nn.Linear(2, 1))
+    with pytest.raises(ConfigurationError, match="tolerance=0"):
+        audit(InputXGradient, tolerance=0)
+    with pytest.raises(TargetError, match="one scalar per sample"):
+        audit(InputXGradient, model=nn.Linear(2, 2), inputs=torch.ones(1, 2))
+    with pytest.raises(KeyError, match="no axiom 'Beauty'"):
+        _ = audit(InputXGradient, n_networks=1)["Beauty"]

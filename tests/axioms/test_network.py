@@ -1,0 +1,85 @@
+"""Networks made of networks, against the functions that they should be."""
+
+import pytest
+import torch
+from torch import nn
+
+from axiograd.axioms.given import GivenNetwork
+from axiograd.axioms.network import DenseNetwork
+from axiograd.axioms.subject import generated, saturating, two_implementations
+from axiograd.errors import TargetError
+
+X = torch.randn(9, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+
+def dense(*, bias=True, seed=0):
+    return DenseNetwork.random((4, 7, 5, 1), torch.Generator().manual_seed(seed), bias=bias)
+
+
+def given():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)).double()
+    return GivenNetwork.of(model, X, 2)
+
+
+@pytest.mark.parametrize("network", [dense(), dense(bias=False), given()], ids=["dense", "homogeneous", "given"])
+def test_made_of_it(network):
+    value = network(X)
+    assert torch.allclose(network.permuted([2, 0, 3, 1])(X), network(X[:, [2, 0, 3, 1]]))
+    frozen = X.clone()
+    frozen[:, [0, 2]] = 0
+    assert torch.allclose(network.kept([1, 3])(X), network(frozen))
+    other = network.permuted([3, 2, 1, 0])
+    assert torch.allclose(network.combined(1.5, other, -2.0)(X), 1.5 * value - 2 * other(X))
+    names = set()
+    for name, twin in network.equivalents(torch.Generator().manual_seed(0)):
+        assert torch.allclose(twin(X), value, atol=1e-12), name
+        names.add(name)
+    assert len(names) >= 3
+
+
+def test_modules_are_plain_and_fresh():
+    network = dense()
+    first, second = network.module(), network.module()
+    assert [type(m) for m in first] == [nn.Linear, nn.ReLU, nn.Linear, nn.ReLU, nn.Linear]
+    first[0].weight.data.zero_()
+    assert float(second[0].weight.detach().abs().sum()) > 0
+    assert not any(p.grad_fn for p in first.parameters())
+
+
+def test_the_users_model_is_copied():
+    model = nn.Linear(4, 1).double()
+    network = GivenNetwork.of(model, X, None)
+    assert network.module().model is not model
+    assert torch.allclose(network(X), model(X).squeeze(1))
+
+
+def test_only_one_scalar_per_sample():
+    with pytest.raises(TargetError, match=r"target=None for an output of shape \(9, 3\)"):
+        GivenNetwork.of(nn.Linear(4, 3).double(), X, None)
+    with pytest.raises(TargetError, match="target=3"):
+        GivenNetwork.of(nn.Linear(4, 3).double(), X, 3)
+
+
+def test_known_functions():
+    generator = torch.Generator().manual_seed(0)
+    subject = saturating(generator)
+    assert subject.inputs[0, 0] == 2
+    assert torch.allclose(subject.network(X), 1 - torch.relu(1 - X[:, 0]))
+    pair = two_implementations(generator)
+    x = 3 * X
+    expected = torch.relu(torch.relu(x[:, 0]) - 1 - torch.relu(x[:, 1]))
+    assert torch.allclose(pair.network(x), expected)
+    assert torch.allclose(dict(pair.network.equivalents(generator))["the bias moved into the inner ReLU"](x), expected)
+
+
+def test_generated_networks_are_seeded_and_homogeneous_if_asked():
+    first, again, other = (
+        generated(torch.Generator().manual_seed(s), homogeneous=False, n_networks=3) for s in (0, 0, 1)
+    )
+    assert [s.name for s in first] == [s.name for s in again]
+    assert torch.equal(first[-1].network(X), again[-1].network(X))
+    assert not torch.equal(first[-1].network(X), other[-1].network(X))
+    for subject in generated(torch.Generator().manual_seed(0), homogeneous=True, n_networks=3):
+        assert torch.allclose(subject.network(2.5 * X), 2.5 * subject.network(X))
+        assert float(subject.network(X).abs().max()) > 0
