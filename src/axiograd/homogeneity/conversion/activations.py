@@ -77,7 +77,7 @@ class TwoSlopes(Counterpart):
     >>> activation = TwoSlopes(nn.ELU())
     >>> activation.calibrate(torch.linspace(-1, 1, 101))
     >>> activation.slopes
-    tensor([1.0000, 0.7293])
+    tensor([1.0000, 0.7050])
     """
 
     slopes: Tensor

@@ -16,7 +16,7 @@ class UncentredBatchNorm(Counterpart):
     their names, and `running_var` becomes the second raw moment, which for a trained BatchNorm is variance plus mean².
 
     >>> norm = UncentredBatchNorm(2)
-    >>> norm(torch.tensor([[2.0, 4.0]])), norm.running_var
+    >>> norm(torch.tensor([[2.0, 4.0]])).detach(), norm.running_var
     (tensor([[2.0000, 4.0000]]), tensor([1.3000, 2.5000]))
     """
 
