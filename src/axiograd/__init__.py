@@ -20,6 +20,7 @@ from axiograd.attribution import (
     attribute_dataset as attribute_dataset,
     quantus_explain as quantus_explain,
 )
+from axiograd.axioms import AxiomReport as AxiomReport, audit as audit
 from axiograd.errors import AxiogradError as AxiogradError
 from axiograd.homogeneity import (
     Certificate as Certificate,

@@ -124,3 +124,11 @@ def test_baselines_that_do_not_fit():
         axiograd.IntegratedGradients(network).attribute(x, target=0, baselines=torch.zeros(6))
     with pytest.raises(InputError, match="2 baselines for 1 inputs"):
         axiograd.IntegratedGradients(network).attribute((x,), target=0, baselines=(0.0, 1.0))
+
+
+@pytest.mark.parametrize("reduce", [lambda y: y.sum(), lambda y: y.sum().reshape(1), lambda y: y.sum(0)])
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_a_single_sample_may_be_summed_over_its_rows(reduce, create_graph):
+    x = torch.randn(1, 3, dtype=torch.float64)
+    method = axiograd.IntegratedGradients(lambda x: reduce((x**2).sum(1)), n_steps=10)
+    torch.testing.assert_close(method.attribute(x, create_graph=create_graph).detach(), x**2)

@@ -146,3 +146,28 @@ def test_outputs_beside_the_logits_do_not_matter():
 
     attributions = axiograd.XGradient(WithProbabilities()).attribute(x, target=1)
     torch.testing.assert_close(attributions, axiograd.XGradient(network).attribute(x, target=1))
+def test_only_what_is_attributed_scales():
+    x, z = torch.randn(3, 4), torch.randn(3, 4, dtype=torch.complex64)
+    attributions = axiograd.XGradient(lambda x, z: (x * z.real).sum(1)).attribute((x, z))
+    torch.testing.assert_close(attributions, (x * z.real, None))
+
+
+@pytest.mark.parametrize("pack", [lambda y: y, lambda y: (y,), lambda y: [y], lambda y: {"y": y}])
+def test_additional_arguments_in_every_form(pack):
+    x, y = torch.randn(3, 4), torch.randn(3, 4)
+    method = axiograd.XGradient(lambda x, y: (x * y).sum(1))
+    torch.testing.assert_close(method.attribute(x, additional_forward_args=pack(y)), x * y)
+
+
+def test_the_delta_is_that_of_the_drawn_mask():
+    model = torch.nn.Sequential(torch.nn.Dropout(0.5), torch.nn.Linear(8, 1, bias=False)).double()
+    x = torch.randn(5, 8, dtype=torch.float64)
+    _, delta = axiograd.XGradient(model).attribute(x, return_convergence_delta=True)
+    assert delta.abs().max() < 1e-12
+
+
+def test_sparse_gradients_become_dense():
+    x = torch.randn(3, 4)
+    rows = torch.arange(3)
+    method = axiograd.XGradient(lambda x: torch.nn.functional.embedding(rows, x, sparse=True).sum(1))
+    torch.testing.assert_close(method.attribute(x), x)

@@ -138,3 +138,64 @@ def test_the_cache_keeps_no_model_alive():
     del model
     gc.collect()
     assert reference() is None
+
+
+class Adjustable(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.shift = [0.0]
+        self.pair = (0.0, 0.0)
+        self.tensor = torch.zeros(6)
+        self.activation = torch.relu
+        self.options = Options()
+
+    def forward(self, x):
+        return self.activation(x) + self.shift[0] + self.pair[1] + self.tensor + self.options.shift
+
+
+class Options:
+    shift: float = 0.0
+
+
+class Shifted(Adjustable):
+    def forward(self, x):
+        return x + 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda m: m.shift.__setitem__(0, 1.0),
+        lambda m: setattr(m, "pair", (0.0, 1.0)),
+        lambda m: setattr(m, "tensor", torch.ones(6)),
+        lambda m: setattr(m, "activation", torch.tanh),
+        lambda m: setattr(m.options, "shift", 1.0),
+        lambda m: setattr(m, "forward", lambda x: x + 1),
+        lambda m: setattr(m, "__class__", Shifted),
+    ],
+    ids=["list", "tuple", "tensor", "function", "object", "forward", "class"],
+)
+def test_attributes_of_any_kind(change):
+    model = Adjustable()
+    held = model.tensor
+    assert certify(model, X).ok
+    change(model)
+    assert not certify(model, X).ok
+    del held
+
+
+def test_a_parameter_replaced_while_the_old_one_lives():
+    model = _zero_bias()
+    held = model.out.bias
+    assert certify(model, X).ok
+    model.out.bias = nn.Parameter(torch.ones(3))
+    assert not certify(model, X).ok
+    del held
+
+
+def test_equal_buffers_need_no_new_proof(proofs):
+    model = nn.Sequential(nn.Linear(6, 6, bias=False), nn.BatchNorm1d(6)).eval()
+    certify(model, X)
+    model[1].running_mean = model[1].running_mean.clone()
+    certify(model, X)
+    assert len(proofs) == 1

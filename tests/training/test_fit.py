@@ -14,6 +14,7 @@ from axiograd.errors import ConfigurationError, NotFiniteError
 from axiograd.priors import Gini, RightReasons
 from axiograd.training import AttributionLoss, Recipe, checkpoint, fit
 from axiograd.training.batches import Order
+from axiograd.training.fit import Run
 from support.training_run import make_loss
 
 
@@ -197,6 +198,6 @@ def test_not_finite_gradient_stops_too():
 
 
 def test_a_prior_on_a_sharded_model_is_refused(monkeypatch):
-    monkeypatch.setattr("axiograd.training.run.is_sharded", lambda module: True)
+    monkeypatch.setitem(Run.__init__.__globals__, "is_sharded", lambda module: True)
     with pytest.raises(ConfigurationError, match="use strategy='ddp'"):
         cpu_fit(make_model(), make_data(), loss=make_loss(), recipe=Recipe(epochs=1))

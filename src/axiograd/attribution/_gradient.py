@@ -95,7 +95,10 @@ def _grad(
             "them (.detach(), .data, .item(), torch.no_grad(), numpy), or ignores them."
         )
     n = () if vectors is None else (len(vectors),)
-    return tuple(g if g is not None else xi.new_zeros((*n, *xi.shape)) for g, xi in zip(found, x, strict=True))
+    return tuple(
+        xi.new_zeros((*n, *xi.shape)) if g is None else g.to_dense() if g.layout != xi.layout else g
+        for g, xi in zip(found, x, strict=True)
+    )
 
 
 def check_finite(x: Sequence[Tensor], scores: Tensor, gradients: Sequence[Tensor]) -> None:

@@ -72,6 +72,10 @@ def _chunk_sum(method: Attribution, call: Call, samples: slice, steps: Sequence[
         points.append((references + alphas * displacements[-1]).flatten(0, 1))
     points = list(leaves(points, create_graph=call.create_graph))
     outputs = run(call.model, arguments.rows(slice(None), repeats=n), points)
+    if n > 1 and not _has_rows(outputs, n * batch):
+        # The model sums or averages over its rows: steps that share a pass would be summed, too.
+        parts = [_chunk_sum(method, call, samples, [step]) for step in steps]
+        return [torch.stack(terms).sum(0) for terms in zip(*parts, strict=True)]
     scores = torch.cat([method._score(_rows_of(outputs, s, n, batch), target, batch) for s in range(n)])  # noqa: SLF001
     gradients = gradient(scores, points, create_graph=call.create_graph)
     check_finite(points, scores, gradients)
@@ -102,6 +106,12 @@ def _rows_of(outputs: Any, step: int, n: int, batch: int) -> Any:
         lambda t: t[step * batch : (step + 1) * batch] if t.dim() and len(t) == n * batch else t,
         outputs,
     )
+
+
+def _has_rows(outputs: Any, rows: int) -> bool:
+    """Whether everything that can be differentiated has one row per sample and step."""
+    tensors = [t for t in pytree.tree_leaves(outputs) if isinstance(t, Tensor) and t.requires_grad]
+    return all(t.dim() > 0 and len(t) == rows for t in tensors)
 
 
 def _sliceable(target: Target) -> bool:

@@ -245,9 +245,11 @@ class Attribution(ABC):
         all_references = computed.references or (call.baselines,)
 
         def scores_at(features: Sequence[Tensor]) -> Tensor:
-            return self._score(run(call.model, arguments, features), call.target, arguments.batch)
+            # Every pass starts from the random state and the buffers that the attribution started from.
+            with self._guarded(call, preserve=True), torch.no_grad():
+                return self._score(run(call.model, arguments, features), call.target, arguments.batch)
 
-        with self._guarded(call, preserve=True), torch.no_grad():
+        with torch.inference_mode(mode=False), torch.no_grad():
             at_baseline = torch.stack([scores_at(reference) for reference in all_references]).mean(0)
             difference = (scores_at(arguments.features) - at_baseline).movedim(0, -1)
             total = sum(_per_sample_sums(a, difference.dim()) for a in computed.attributions)

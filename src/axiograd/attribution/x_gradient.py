@@ -65,7 +65,14 @@ class XGradient(Attribution):
         return replace(call, degree=_degree_of(certificate))
 
     def _certify(self, model: Model, call: Call) -> Certificate:
-        return certify(model, call.inputs, baseline=self.baseline, additional_forward_args=call.additional)
+        return certify(
+            model,
+            call.inputs,
+            baseline=self.baseline,
+            additional_forward_args=call.additional,
+            # What is attributed is what scales; complex tensors and tensors inside lists are constants.
+            wrt=call.arguments.slots,
+        )
 
     def _reading(self, model: Model, readout: Any) -> nn.Module:
         """The same module for the same readout, so that its certificate is found again."""

@@ -20,12 +20,13 @@ class Linearity(Axiom):
         x, first = subject.inputs, subject.network
         second = first.permuted(list(reversed(range(x.flatten(1).shape[1]))))
         of_first, of_second = (probe.attribute(network, x) for network in (first, second))
-        # The parts' scale, because a sum may cancel.
-        difference = torch.stack([probe.difference(network, x) for network in (first, second)])
+        change_of_first, change_of_second = (probe.difference(network, x).abs() for network in (first, second))
         for a, b in _WEIGHTS:
             network = first.combined(a, second, b)
             attribution = probe.attribute(network, x)
             violation = (attribution - (a * of_first + b * of_second)).abs().amax(1)
             detail = f"{a:g} · F1 + {b:g} · F2 does not get the weighted sum of the attributions of F1 and F2"
+            # The scale of the sum as if nothing cancelled in it.
+            difference = abs(a) * change_of_first + abs(b) * change_of_second
             parts = {"first": first.module(), "second": second.module(), "weights": (a, b)}
             yield finding(network, x, attribution, violation, difference, detail, **parts)

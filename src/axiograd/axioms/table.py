@@ -34,6 +34,9 @@ _ROUNDING = 1e-6
 _QUADRATURE = 2e-2
 
 
+#: A mark and the paper's in parentheses.
+_CELL = len("✓ (✓)")
+
 #: Networks are tiny, so that large chunks are the fastest.
 _ROWS = 8192
 
@@ -95,11 +98,11 @@ class Table1:
     def __str__(self) -> str:
         width = max(len(axiom.name) for axiom in AXIOMS)
         names = [report.method for report in self.reports]
-        head = " | ".join([" " * width, *names])
+        head = " | ".join([" " * width, *(name.center(_CELL) for name in names)])
         lines = [head, "-" * len(head)]
         for axiom in AXIOMS:
             cells = [
-                f"{report[axiom.name].mark} ({self.paper(name, axiom.name)})".center(len(name))
+                f"{report[axiom.name].mark} ({self.paper(name, axiom.name)})".center(max(_CELL, len(name)))
                 for report, name in zip(self.reports, names, strict=True)
             ]
             lines.append(" | ".join([axiom.name.ljust(width), *cells]))

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from torch import Tensor, fx
+from torch import SymBool, SymInt, Tensor, fx
 from torch.export.graph_signature import ConstantArgument
 
 from axiograd._typing import Inputs
@@ -11,7 +11,7 @@ from axiograd.homogeneity.cache import CACHE
 from axiograd.homogeneity.certificate import Certificate, Violation
 from axiograd.homogeneity.domain import Constant, Value, number, of_degree, same
 from axiograd.homogeneity.failure import explain_failure
-from axiograd.homogeneity.gradient import ancestors, gradient_cuts
+from axiograd.homogeneity.gradient import ancestors, cut_name, gradient_cuts
 from axiograd.homogeneity.inputs import Arguments, Leaf, take_apart
 from axiograd.homogeneity.interpret import Interpreter
 from axiograd.homogeneity.model import describe_mode, describe_model, require_shapes, unwrap
@@ -19,7 +19,7 @@ from axiograd.homogeneity.report import Report
 from axiograd.homogeneity.trace import Program, trace
 from axiograd.homogeneity.wording import LIFT_FIX
 
-FINITE = "values stay finite, and rules added by hand are right"
+FINITE = "values stay finite, no hook changes a gradient, and rules added by hand are right"
 
 
 def certify(
@@ -54,11 +54,11 @@ def certify(
     return certificate
 
 
-def _certify(model: Callable[..., Any], arguments: Arguments) -> tuple[Certificate, list[Tensor]]:
+def _certify(model: Callable[..., Any], arguments: Arguments) -> tuple[Certificate, dict[str, Tensor]]:
     require_shapes(model)
     report = Report()
     shifted = any(leaf.baseline is not None for leaf in arguments.leaves)
-    consulted: dict[int, Tensor] = {}
+    consulted: dict[str, Tensor] = {}
     outputs: list[tuple[Value, bool]] = []
     dynamic: tuple[str, ...] = ()
     visits = 0
@@ -90,25 +90,24 @@ def _certify(model: Callable[..., Any], arguments: Arguments) -> tuple[Certifica
         baseline=shifted,
         nodes=visits,
     )
-    return certificate, list(consulted.values())
+    return certificate, consulted
 
 
 def _walk(
-    program: Program, arguments: Arguments, interpreter: Interpreter, consulted: dict[int, Tensor]
+    program: Program, arguments: Arguments, interpreter: Interpreter, consulted: dict[str, Tensor]
 ) -> list[tuple[Value, bool]]:
     graph = program.graph_module.graph
     nodes = {node.name: node for node in graph.nodes}
     scaling = {name for name, i in program.inputs.items() if arguments.leaves[i].scales}
-    for violation in program.custom_backwards:
-        interpreter.report.add(violation)
     for cut in gradient_cuts(program.original, scaling):
         interpreter.report.violation(
             cut,
-            op=_cut_name(cut),
+            op=cut_name(cut),
             reason=(
-                "The gradient of a value that depends on the input is cut, so that autograd's ∇F is not that of F."
+                "The gradient of a value that depends on the input is cut (detach, item, no_grad, inference mode) or "
+                "made by an autograd.Function of its own, so that autograd's ∇F need not be that of F."
             ),
-            fix="Leave the value attached, or compute it from constants.",
+            fix="Leave the value attached, compute it from constants, or write it with PyTorch's operators.",
             kind="gradient",
         )
     for name, (title, tensor) in program.constants.items():
@@ -121,15 +120,10 @@ def _walk(
     return [_output(o, nodes, interpreter) for o in program.outputs]
 
 
-def _cut_name(node: fx.Node) -> str:
-    schema = getattr(node.target, "_schema", None)
-    return "no_grad" if schema is None else schema.name.replace("::", ".")
-
-
-def _constant(name: str, tensor: Any, consulted: dict[int, Tensor]) -> Value:
+def _constant(name: str, tensor: Any, consulted: dict[str, Tensor]) -> Value:
     def consult() -> Any:
         if isinstance(tensor, Tensor):
-            consulted[id(tensor)] = tensor
+            consulted[name] = tensor
         return tensor
 
     return Value(degree=0.0, constant=Constant(consult, (name,)))
@@ -159,7 +153,7 @@ def _output(output: str | ConstantArgument, nodes: dict[str, fx.Node], interpret
             fix="Subtract the baseline from the input first: x − b must be what the network sees.",
             kind="constant",
         )
-    return value, is_floating or not isinstance(meta, Tensor)
+    return value, is_floating or not isinstance(meta, Tensor | int | SymInt | SymBool)
 
 
 def _degree_of(value: Value) -> float | None:

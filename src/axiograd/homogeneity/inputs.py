@@ -64,12 +64,12 @@ def take_apart(
             f"inputs of type {type(inputs).__name__} are not understood: "
             "pass a tensor, a tuple of positional inputs, or a mapping of keyword inputs"
         )
-    extra = _extra(additional_forward_args)
+    extra, extra_keywords = _extra(additional_forward_args)
     chosen = _chosen(wrt, [key for key, _ in named])
     baselines = _baselines(baseline, named)
     keyword = isinstance(inputs, Mapping)
     args = extra if keyword else (*(v for _, v in named), *extra)
-    kwargs = dict(named) if keyword else {}
+    kwargs = (dict(named) if keyword else {}) | extra_keywords
     leaves: list[Leaf] = []
     if keyword:
         leaves += _leaves("argument", extra, scale=False)
@@ -79,6 +79,8 @@ def take_apart(
         leaves += _leaves(name, value, scale=scale, baseline=baselines.get(key), required=chosen is not None)
     if not keyword:
         leaves += _leaves("argument", extra, scale=False)
+    for name, value in extra_keywords.items():
+        leaves += _leaves(name, value, scale=False)
     if not any(leaf.scales for leaf in leaves):
         kinds = ", ".join(leaf.describe() for leaf in leaves) or "none at all"
         raise InputError(
@@ -108,10 +110,13 @@ def _leaves(
     return leaves
 
 
-def _extra(value: Any) -> tuple[Any, ...]:
+def _extra(value: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and keyword arguments that stay as they are."""
     if value is None:
-        return ()
-    return value if isinstance(value, tuple) else (value,)
+        return (), {}
+    if isinstance(value, Mapping):
+        return (), dict(value)
+    return (tuple(value) if isinstance(value, tuple | list) else (value,)), {}
 
 
 def _chosen(wrt: int | str | Iterable[int | str] | None, keys: list[int | str]) -> set[int | str] | None:

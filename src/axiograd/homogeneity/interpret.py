@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, fx
+from torch.utils import _pytree as pytree
 
 from axiograd.homogeneity.control_flow import interpret_body
 from axiograd.homogeneity.domain import UNKNOWN, Constant, Value, of_degree
@@ -209,8 +210,13 @@ class _AssumptionsOnly(Silent):
 
 def _compute(node: fx.Node, args: Any, kwargs: Any) -> Any:
     target: Callable[..., Any] = node.target  # type: ignore[assignment]
+    schema = getattr(target, "_schema", None)
+    given = materialise([args, kwargs])
+    if schema is not None and schema.is_mutable:
+        # The numbers are the user's own tensors: an in-place operator works on a copy.
+        given = pytree.tree_map_only(Tensor, Tensor.clone, given)
     try:
-        return target(*materialise(args), **materialise(kwargs))
+        return target(*given[0], **given[1])
     except Exception:  # noqa: BLE001 - a constant that cannot be computed is not known to be zero
         return None
 

@@ -27,30 +27,59 @@ _OPAQUE = {
 _FRESH_NAMES = {f"aten::{name}" for name in _FRESH.split()}
 
 
+class Aliases:
+    """Which names may share memory, as far as the nodes that were added show."""
+
+    def __init__(self, nodes: Iterable[fx.Node] = ()) -> None:
+        self._parent: dict[fx.Node, fx.Node] = {}
+        for node in nodes:
+            self.add(node)
+
+    def add(self, node: fx.Node) -> None:
+        self._parent[node] = node
+        for source in _shared(node) if node.op == "call_function" else ():
+            self._parent[self.root(node)] = self.root(source)
+
+    def root(self, node: fx.Node) -> fx.Node:
+        """One name that stands for all that share the node's memory."""
+        while self._parent[node] is not node:
+            self._parent[node] = self._parent[self._parent[node]]
+            node = self._parent[node]
+        return node
+
+
 def is_plain(graph: fx.Graph) -> bool:
     """True if every in-place operator of the graph can be read as its functional twin."""
     order = {node: index for index, node in enumerate(graph.nodes)}
-    parent: dict[fx.Node, fx.Node] = {}
+    aliases = Aliases()
     last_use: dict[fx.Node, int] = {}
-
-    def root(node: fx.Node) -> fx.Node:
-        while parent[node] is not node:
-            parent[node] = parent[parent[node]]
-            node = parent[node]
-        return node
-
     for node in graph.nodes:
-        parent[node] = node
-        last_use[node] = max((order[user] for user in node.users), default=-1)
-        if node.op != "call_function":
-            continue
-        if any(last_use[root(target)] > order[node] for target in _mutated(node)):
+        if any(last_use[aliases.root(target)] > order[node] for target in mutated(node)):
             return False
-        for source in _shared(node):
-            a, b = root(source), root(node)
-            parent[b] = a
-            last_use[a] = max(last_use[a], last_use[b])
+        if any(not is_plain(body.graph) for body in bodies(node)):
+            return False
+        known = [aliases.root(source) for source in _shared(node)] if node.op == "call_function" else []
+        aliases.add(node)
+        uses = (order[user] for user in node.users)
+        last_use[aliases.root(node)] = max([*uses, *(last_use[root] for root in known)], default=-1)
     return True
+
+
+def bodies(node: fx.Node) -> Iterable[fx.GraphModule]:
+    """The programs inside a higher-order operator."""
+    if node.op != "call_function" or getattr(node.target, "_schema", None) is not None:
+        return
+    for argument in node.all_input_nodes:
+        if argument.op == "get_attr" and node.graph.owning_module is not None:
+            found = _attribute(node.graph.owning_module, str(argument.target))
+            if isinstance(found, fx.GraphModule):
+                yield found
+
+
+def _attribute(owner: Any, path: str) -> Any:
+    for part in path.split("."):
+        owner = getattr(owner, part, None)
+    return owner
 
 
 def undeclared_aliases(graph: fx.Graph) -> set[str]:
@@ -85,10 +114,14 @@ def refuse_hidden_aliases(names: set[str]) -> None:
         raise HiddenAliasError(f"a tensor is changed in place that {', '.join(hidden)} may share")
 
 
-def _mutated(node: fx.Node) -> Iterable[fx.Node]:
+def mutated(node: fx.Node) -> Iterable[fx.Node]:
+    """Arguments that the operator writes into."""
+    if node.op != "call_function":
+        return
     schema = getattr(node.target, "_schema", None)
     if schema is None:
-        # A higher-order operator; its body is a program of its own.
+        if any(_writes(body.graph) for body in bodies(node)):
+            yield from (n for n in node.all_input_nodes if n.op != "get_attr")
         return
     if schema.name == _BATCH_NORM and node.args[5] is True:
         # Undeclared in the schema: training updates the running statistics.
@@ -96,6 +129,12 @@ def _mutated(node: fx.Node) -> Iterable[fx.Node]:
     for argument, value in _bound(node):
         if argument.alias_info is not None and argument.alias_info.is_write:
             yield from _nodes(value)
+
+
+def _writes(graph: fx.Graph) -> bool:
+    """Whether a body writes into what it was given."""
+    aliases = Aliases(graph.nodes)
+    return any(aliases.root(target).op == "placeholder" for node in graph.nodes for target in mutated(node))
 
 
 def _shared(node: fx.Node) -> Iterable[fx.Node]:

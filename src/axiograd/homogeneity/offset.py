@@ -28,6 +28,8 @@ def follow_offset(interpreter: "Interpreter", node: fx.Node, name: str, values: 
     """The result of an affine operator on a shifted value, or None (reported) where the shift cannot be "
     "followed."""
     moving = [v for v in values if not v.is_constant]
+    if node.kwargs.get("rounding_mode") is not None:
+        name = f"{name} with rounding"
     divides = name.startswith("aten::div") and isinstance(node.args[0], fx.Node)
     numerator = not divides or interpreter.environment[node.args[0]] is moving[0]  # type: ignore[index]
     occurrences = sum(v is moving[0] for v in values)

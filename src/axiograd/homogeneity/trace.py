@@ -1,6 +1,7 @@
 """From a model to a program: a graph of operators, each with its place in the user's code."""
 
 import contextlib
+import copy
 import functools
 import io
 import logging
@@ -16,8 +17,7 @@ from torch.export import Dim, ExportedProgram, ShapesCollection, default_decompo
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
 from torch.utils import _pytree as pytree
 
-from axiograd.homogeneity.certificate import Violation
-from axiograd.homogeneity.custom import custom_backwards
+from axiograd.homogeneity.hidden import hidden_cuts_shown
 from axiograd.homogeneity.inputs import Arguments
 from axiograd.homogeneity.location import record_user_lines
 from axiograd.homogeneity.mutation import (
@@ -43,8 +43,6 @@ class Program:
     #: One per output leaf: the name of a node, or a constant.
     outputs: tuple[str | ConstantArgument, ...]
     dynamic: tuple[str, ...]
-    #: One per user's autograd.Function.
-    custom_backwards: tuple[Violation, ...] = ()
 
 
 class AsModule(nn.Module):
@@ -100,6 +98,7 @@ def untouched(model: Callable[..., Any]) -> Iterator[None]:
         warnings.catch_warnings(),
         torch.random.fork_rng(),
         record_user_lines(model),
+        hidden_cuts_shown(),
         torch.inference_mode(mode=False),
         torch.enable_grad(),
         quiet,
@@ -123,7 +122,9 @@ def _leave_inference(value: Any) -> Any:
 def trace(model: Callable[..., Any], arguments: Arguments, *, static: bool = False) -> Program:
     """Export the model as it is, in its mode, on the example's shapes; raises what the export raises."""
     module = model if isinstance(model, nn.Module) else AsModule(model)
-    with untouched(model), custom_backwards() as custom:
+    with untouched(model):
+        if any(t.is_inference() for t in (*module.parameters(), *module.buffers())):
+            module = copy.deepcopy(module)  # tensors that were made in inference mode cannot be exported, copies can
         values = [_leave_inference(leaf.value) for leaf in arguments.leaves]
         args, kwargs = arguments.rebuild(values)
         exported = _export(module, args, kwargs, values, static=static)
@@ -139,7 +140,7 @@ def trace(model: Callable[..., Any], arguments: Arguments, *, static: bool = Fal
             table = {op: how for op, how in dict(default_decompositions()).items() if _name(op) in opened}
             exported = exported.run_decompositions(table)
     _require_real(exported)
-    return _program(exported, original, arguments, tuple(dict.fromkeys(custom)))
+    return _program(exported, original, arguments)
 
 
 def _export(
@@ -185,9 +186,7 @@ def _require_real(exported: ExportedProgram) -> None:
         raise LostTrackError("the export took a value that it computed for a constant")
 
 
-def _program(
-    exported: ExportedProgram, original: fx.Graph, arguments: Arguments, custom: tuple[Violation, ...]
-) -> Program:
+def _program(exported: ExportedProgram, original: fx.Graph, arguments: Arguments) -> Program:
     signature = exported.graph_signature
     constants: dict[str, tuple[str, Any]] = {}
     names: list[str] = []
@@ -206,7 +205,7 @@ def _program(
         if spec.kind == OutputKind.USER_OUTPUT
     )
     dynamic = _dynamic(exported, inputs, arguments)
-    return Program(exported.graph_module, original, constants, inputs, outputs, dynamic, custom)
+    return Program(exported.graph_module, original, constants, inputs, outputs, dynamic)
 
 
 def _leaf_order(exported: ExportedProgram, arguments: Arguments) -> list[int]:

@@ -89,6 +89,10 @@ class Distillation(Objective):
         student, teacher = F.log_softmax(outputs / t, 1), F.log_softmax(taught / t, 1)
         return t**2 * F.kl_div(student, teacher, reduction="batchmean", log_target=True)
 
+    def identity(self) -> dict[str, str]:
+        """How it imitates."""
+        return super().identity() | {"temperature": repr(self.temperature), "labels": repr(self.labels)}
+
     def to(self, device: torch.device) -> None:
         """The teacher goes where the student is."""
         self.teacher.to(device)

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
 from typing import Any
 
 import torch
@@ -26,6 +26,10 @@ class Objective(ABC):
     @abstractmethod
     def __call__(self, model: Callable[..., Any], inputs: Any, target: Any, **arguments: Any) -> Any:
         """The terms of one batch; with mixup the target is a `MixedTarget`."""
+
+    def identity(self) -> dict[str, str]:
+        """What must be the same for a checkpoint to belong to this objective."""
+        return {"task_loss": _named(self.task_loss)}
 
     def backward(self, fabric: Any, terms: Any) -> None:
         """Add the gradient of the total to the parameters'."""
@@ -90,6 +94,12 @@ class WithPrior(Objective):
         terms = self.loss(model, inputs, target.first, **arguments)
         task = target.loss(self.task_loss, terms.outputs)
         return replace(terms, task=task, total=terms.total - terms.task + task)
+
+    def identity(self) -> dict[str, str]:
+        """The prior, its weight over time, the method, and the outputs it looks at."""
+        loss = self.loss
+        parts = {"prior": loss.prior, "weight": loss.schedule, "method": loss.method, "outputs": loss.outputs}
+        return super().identity() | {name: _named(part) for name, part in parts.items()}
 
     def to(self, device: torch.device) -> None:
         """Move the prior's buffers."""
@@ -157,3 +167,10 @@ def scalar_terms(terms: Any) -> dict[str, Tensor]:
     """
     found = vars(terms).items()
     return {name: value.detach() for name, value in found if isinstance(value, Tensor) and value.ndim == 0}
+
+
+def _named(part: Any) -> str:
+    """A name that is the same in the next process, as an address in memory is not."""
+    if isinstance(part, nn.Module | str | int | float | None) or is_dataclass(part):
+        return repr(part)
+    return str(getattr(part, "__qualname__", type(part).__qualname__))

@@ -65,7 +65,8 @@ class Run:
             collate=settings.collate,
             pinned=fabric.device.type == "cuda",
         )
-        identity = {"seed": settings.seed, "samples": len(data)}
+        identity: dict[str, Any] = {"seed": settings.seed, "samples": len(data)}
+        identity |= {f"loss.{name}": value for name, value in objective.identity().items()}
         identity |= {f"recipe.{name}": value for name, value in asdict(self.recipe).items()}
         self.keeper = Keeper(fabric, self.wrapped, self.optimizer, objective, settings.out, identity)
         objective.to(fabric.device)

@@ -1,7 +1,7 @@
 """Epsilons written by hand: h + eps and max(h, eps) as divisors, h ≥ 0 of degree k > 0.
 
 1/(h + eps) is 1/h up to eps. That is the same statement as for a normalisation layer, and holds only if h is
-never negative and the sum is used for nothing but dividing.
+never negative, not zero on a whole region as a ReLU is, and the sum is used for nothing but dividing.
 """
 
 from torch import fx
