@@ -1,8 +1,8 @@
 """torchvision's model definitions for tests and benchmarks, without installing torchvision for anybody else.
 
-Its compiled operators are not needed for classification models, so a wheel in a cache folder will do. It is on `sys.path`
-only while it is imported; it stays in `sys.modules`, where pickle looks for classes, and transformers, lightning and
-torchmetrics import well beside it because the operators that they would trip over are declared.
+Its compiled operators are not needed for classification models, so a wheel in a cache folder will do. It is on
+`sys.path` only while it is imported; it stays in `sys.modules`, where pickle looks for classes, and transformers,
+lightning and torchmetrics import well beside it because the operators that they would trip over are declared.
 """
 
 import importlib

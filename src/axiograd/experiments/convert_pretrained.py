@@ -2,8 +2,8 @@
 
     python -m axiograd.experiments.convert_pretrained --output results/conversion
 
-No training at all. SqueezeNet 1.1 and MobileNetV2 see ImageNet photos (probably training images: these are no validation
-accuracies), ResNet-18 sees Tiny ImageNet val. Each line is saved as it comes; lines that are there are not computed again.
+No training at all. SqueezeNet 1.1 and MobileNetV2 see ImageNet photos (probably training images: these are no
+validation accuracies), ResNet-18 sees Tiny ImageNet val. Each line is saved as it comes, and not computed again.
 """
 
 import argparse
@@ -86,7 +86,7 @@ def forms(model: nn.Module, examples: Tensor) -> Iterator[tuple[str, nn.Module, 
     """The network as it is, stripped, and lifted."""
     yield "original", model, 0
     for how in ("strip", "lift"):
-        conversion = to_xdnn(model, examples, how=how)  # type: ignore[arg-type]  # both are allowed words
+        conversion = to_xdnn(model, examples, how=how)
         yield how, conversion.model, len(conversion.edits)
 
 
@@ -162,12 +162,16 @@ def _save(output: Path, lines: list[Line], seed: int) -> None:
 
 def markdown(about: dict[str, object], lines: list[Line]) -> str:
     """The table for people."""
+    intro = (
+        f"`{about['command']}`, seed {about['seed']}, torch {about['torch']}, {about['calibration_images']} images to "
+        f"calibrate on. {about['note']} *Error* is the mean over images of Σ|x ⊙ ∇F − IG| / Σ|IG| with 128-step "
+        "Integrated Gradients of the same form of the network, zero baseline in normalised space, target the predicted "
+        "class."
+    )
     head = [
         "# Pretrained networks, stripped and lifted without training",
         "",
-        f"`{about['command']}`, seed {about['seed']}, torch {about['torch']}, {about['calibration_images']} images to calibrate "
-        f"on. {about['note']} *Error* is the mean over images of Σ|x ⊙ ∇F − IG| / Σ|IG| with 128-step Integrated Gradients of "
-        "the same form of the network, zero baseline in normalised space, target the predicted class.",
+        intro,
         "",
         "| network | data | images | form | edits | top-1 | top-5 | error against IG(128) | on images |",
         "|---|---|---|---|---|---|---|---|---|",
@@ -182,7 +186,7 @@ def markdown(about: dict[str, object], lines: list[Line]) -> str:
 
 def _progress(items: Sequence[T], description: str) -> Iterator[T]:
     try:
-        from rich.progress import track  # noqa: PLC0415
+        from rich.progress import track
     except ImportError as error:
         raise MissingExtraError("rich", "cli", "the progress bar of an experiment") from error
     yield from track(items, description=description)

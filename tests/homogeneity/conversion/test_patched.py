@@ -65,7 +65,7 @@ def test_tokens_and_positions_are_kept_and_matter(converted):
 
 
 def test_the_original_is_untouched(converted):
-    model, x, conversion = converted
+    model, _, conversion = converted
     assert not patches(model)
     assert model.embed.bias is not None
     assert set(conversion.removed) == {"embed.bias", "qkv.bias", "out.bias"}

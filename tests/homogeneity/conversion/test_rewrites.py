@@ -10,38 +10,6 @@ from axiograd.homogeneity.conversion.patched import PatchedForward
 W, C, V = torch.randn(6, 6), torch.randn(1, 4, 6), torch.randn(6)
 IMAGE = (2, 4, 6)
 
-FUNCTIONS = {
-    "linear": lambda x: F.linear(x, W, V),
-    "conv": lambda x: F.conv1d(x, torch.ones(3, 4, 1), torch.ones(3)),
-    "addmm": lambda x: torch.addmm(V, x[:, 0], W),
-    "add": lambda x: x + C,
-    "add number": lambda x: 1 + x,
-    "subtract from number": lambda x: 1 - x,
-    "add in place": lambda x: (2 * x).add_(C),
-    "augmented": lambda x: _augmented(x),
-    "concatenate": lambda x: torch.cat([C.expand(2, -1, -1), x], dim=1),
-    "where": lambda x: torch.where(x > 0, x, C),
-    "masked fill": lambda x: x.masked_fill(x < 0, -3.0),
-    "clamp": lambda x: x.clamp(-0.5, 2.0),
-    "clamp from below": lambda x: x.clamp(min=0.1),
-    "maximum": lambda x: torch.maximum(x, C),
-    "gelu": lambda x: F.gelu(x),
-    "silu in place": lambda x: F.silu(2 * x, inplace=True),
-    "tanh in place": lambda x: (2 * x).tanh_(),
-    "swish by hand": lambda x: x * torch.sigmoid(x),
-    "softplus": lambda x: F.softplus(x, 2.0),
-    "layer norm": lambda x: F.layer_norm(x, (6,), V, V),
-    "group norm": lambda x: F.group_norm(x, 2, torch.ones(4), torch.ones(4)),
-    "instance norm": lambda x: F.instance_norm(x, weight=torch.ones(4), bias=torch.ones(4)),
-    "rms norm": lambda x: F.rms_norm(x, (6,)),
-    "batch norm": lambda x: F.batch_norm(x, torch.ones(4), torch.full((4,), 2.0), torch.ones(4), torch.ones(4)),
-    "attention": lambda x: F.scaled_dot_product_attention(x, x + C, x),
-    "attention by hand": lambda x: _attention(x),
-    "cosine attention": lambda x: (F.normalize(x, dim=-1) @ F.normalize(x, dim=-1).transpose(1, 2)).softmax(-1) @ x,
-    "softmax gate": lambda x: F.softmax(x, -1) * x,
-    "set item": lambda x: _filled(x),
-}
-
 
 def _augmented(x):
     y = x * 2
@@ -59,6 +27,40 @@ def _filled(x):
     y = torch.zeros_like(x)
     y[:, 1:] = x[:, 1:] + 1.0
     return y
+
+
+FUNCTIONS = {
+    "linear": lambda x: F.linear(x, W, V),
+    "conv": lambda x: F.conv1d(x, torch.ones(3, 4, 1), torch.ones(3)),
+    "addmm": lambda x: torch.addmm(V, x[:, 0], W),
+    "add": lambda x: x + C,
+    "add number": lambda x: 1 + x,
+    "subtract from number": lambda x: 1 - x,
+    "add in place": lambda x: (2 * x).add_(C),
+    "augmented": _augmented,
+    "concatenate": lambda x: torch.cat([C.expand(2, -1, -1), x], dim=1),
+    "where": lambda x: torch.where(x > 0, x, C),
+    "masked fill": lambda x: x.masked_fill(x < 0, -3.0),
+    "clamp": lambda x: x.clamp(-0.5, 2.0),
+    "clamp from below": lambda x: x.clamp(min=0.1),
+    "maximum": lambda x: torch.maximum(x, C),
+    "gelu": F.gelu,
+    "silu in place": lambda x: F.silu(2 * x, inplace=True),
+    "tanh in place": lambda x: (2 * x).tanh_(),
+    "swish by hand": lambda x: x * torch.sigmoid(x),
+    "softplus": lambda x: F.softplus(x, 2.0),
+    "layer norm": lambda x: F.layer_norm(x, (6,), V, V),
+    "group norm": lambda x: F.group_norm(x, 2, torch.ones(4), torch.ones(4)),
+    "instance norm": lambda x: F.instance_norm(x, weight=torch.ones(4), bias=torch.ones(4)),
+    "rms norm": lambda x: F.rms_norm(x, (6,)),
+    "batch norm": lambda x: F.batch_norm(x, torch.ones(4), torch.full((4,), 2.0), torch.ones(4), torch.ones(4)),
+    "attention": lambda x: F.scaled_dot_product_attention(x, x + C, x),
+    "attention by hand": _attention,
+    "cosine attention": lambda x: (F.normalize(x, dim=-1) @ F.normalize(x, dim=-1).transpose(1, 2)).softmax(-1) @ x,
+    "softmax gate": lambda x: F.softmax(x, -1) * x,
+    "set item": _filled,
+    "residual of a polynomial": lambda x: x + 0.1 * x**3 - 0.5 * x.pow(2),
+}
 
 
 class Functional(nn.Module):
@@ -80,7 +82,7 @@ def _patched(function, x):
 @pytest.fixture(autouse=True)
 def _double():
     torch.set_default_dtype(torch.float64)
-    global W, C, V  # noqa: PLW0603
+    global W, C, V
     W, C, V = W.double(), C.double(), V.double()
     yield
     torch.set_default_dtype(torch.float32)

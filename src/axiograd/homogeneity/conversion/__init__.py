@@ -1,4 +1,21 @@
-"""Conversion of any model into an X-DNN: strip it of what is not homogeneous, or lift it as a whole."""
+"""Conversion of any model into an X-DNN: strip it of what is not homogeneous, or lift it as a whole.
+
+What `strip` puts in place of what; ρ = RMS/r of the sample, r calibrated on the example inputs, so that ρ ≈ 1 there:
+
+- bias of Linear, Bilinear, convolutions, addmm: taken out.
+- BatchNorm: `UncentredBatchNorm`, γ·x/√E[x²] with the running second moment in train mode too.
+- LayerNorm, GroupNorm, InstanceNorm, RMSNorm, LocalResponseNorm N: ρ·N(x/ρ) without shift.
+- GELU, SiLU, ELU, SELU, CELU, Hardswish, Mish, Softplus, ReLU6, Hardtanh, tanh, Softsign …: two slopes that meet at
+  zero (Proposition 3.8), least squares on the values that the activation sees.
+- sigmoid, Hardsigmoid, softmax σ: the gate σ(s/ρ), degree 0; ρ·σ(s/ρ), degree 1, if as a gate it leaves no degree.
+- attention: softmax over logits from queries and keys at x/ρ, times values of x; no biases.
+- LSTM, GRU, RNN R: ρ·R(x/ρ).
+- x + constant (position embeddings), concatenated constants (class tokens), where, masked_fill, clamp: the constant
+  times ρ. Weights and information stay, and at the data's scale nothing changes.
+
+Modules are exchanged; functions in a module's own forward are rewritten as it runs, so that its control flow stays its
+own. The first dimension is taken for the batch.
+"""
 
 from axiograd.homogeneity.conversion.activations import TwoSlopes as TwoSlopes
 from axiograd.homogeneity.conversion.attention import NormalisedAttention as NormalisedAttention

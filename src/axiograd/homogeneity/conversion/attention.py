@@ -19,7 +19,8 @@ class NormalisedAttention(Scaled, nn.MultiheadAttention):
         super().start(reference)
         self.register_buffer("radius", self.radius.repeat(2))
 
-    def calibrate(self, query: Tensor, key: Tensor, *_args: Any, **_kwargs: Any) -> None:
+    def calibrate(self, query: Tensor, key: Tensor, *_args: Any, **_kwargs: Any) -> None:  # type: ignore[override]
+        # the same arguments as forward
         blend(self.radius, torch.stack([whole_rms(query), whole_rms(key)]), self.calls)
         self.calls += 1
 

@@ -23,7 +23,7 @@ def patches(model: nn.Module) -> dict[str, PatchedForward]:
 
 @torch.no_grad()
 def calibrate(model: nn.Module, call: ExampleCall) -> None:
-    """In eval mode everything is fitted; in train mode then only paths of functional code that eval mode does not take."""
+    """In eval mode everything is fitted; then, in train mode, what functional code reaches only there."""
     with _as(model, training=False), _learning(model):
         call(model)
     if patches(model):

@@ -34,8 +34,8 @@ class ExampleCall:
             call = cls((inputs, *extra), {})
         else:
             raise InputError(
-                f"example_inputs is a {type(inputs).__name__}; pass a tensor, a tuple of tensors, or a mapping of keyword "
-                "inputs."
+                f"example_inputs is a {type(inputs).__name__}; pass a tensor, a tuple of tensors, or a mapping of "
+                "keyword inputs."
             )
         _check_inputs(floating(inputs))
         return call
@@ -73,23 +73,25 @@ def ensure_module(model: Any) -> nn.Module:
         return ensure_module(model._orig_mod)  # noqa: SLF001  # the documented way back from torch.compile
     if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
         return ensure_module(model.module)
+    _check_modules(model)
+    _check_tensors(model)
+    return model
+
+
+def _check_modules(model: nn.Module) -> None:
     for path, module in model.named_modules():
         name = f"{path or 'the model'} ({type(module).__name__})"
         if isinstance(module, torch.jit.ScriptModule):
-            raise ConversionError(
-                f"{name} is scripted or traced, and its code is fixed: pass the module it was made from."
-            )
+            raise ConversionError(f"{name} is scripted or traced; its code is fixed: pass the module it was made from.")
         if ".quantized" in type(module).__module__:
-            raise ConversionError(
-                f"{name} is quantised, and rounding has no degree: convert the float model, then quantise."
-            )
+            raise ConversionError(f"{name} is quantised; rounding has no degree: convert first, then quantise.")
+
+
+def _check_tensors(model: nn.Module) -> None:
     for path, tensor in (*model.named_parameters(), *model.named_buffers()):
         if isinstance(tensor, UninitializedParameter | UninitializedBuffer):
             raise ConversionError(f"{path} is lazy and has no shape yet: run the model once on real inputs first.")
         if tensor.device.type == "meta":
             raise ConversionError(f"{path} is on the meta device and has no values: load the weights first.")
         if tensor.is_quantized:
-            raise ConversionError(
-                f"{path} is quantised, and rounding has no degree: convert the float model, then quantise."
-            )
-    return model
+            raise ConversionError(f"{path} is quantised; rounding has no degree: convert first, then quantise.")

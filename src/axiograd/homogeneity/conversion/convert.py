@@ -50,7 +50,7 @@ def to_xdnn(
         ) from error
 
     def prove(candidate: nn.Module) -> "Certificate":
-        from axiograd.homogeneity import certify  # noqa: PLC0415  # homogeneity exports this module too
+        from axiograd.homogeneity import certify  # homogeneity exports this module too
 
         return certify(candidate, example_inputs, baseline=baseline, additional_forward_args=additional_forward_args)
 

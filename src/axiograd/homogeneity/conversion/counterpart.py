@@ -1,4 +1,4 @@
-"""What all homogeneous counterparts share: a radius calibrated on example inputs, and a fence around their inner work."""
+"""What homogeneous counterparts share: a radius calibrated on example inputs, a fence around their inner work."""
 
 import functools
 from collections.abc import Callable
@@ -16,7 +16,7 @@ Self_ = TypeVar("Self_", bound=nn.Module)
 
 
 def fenced(forward: Callable[Concatenate[Self_, P], T]) -> Callable[Concatenate[Self_, P], T]:
-    """Keep a patched owner from rewriting inside a counterpart, which is homogeneous of degree `self.degree` already."""
+    """Keep a patched owner from rewriting inside a counterpart, which has the degree `self.degree` already."""
 
     @functools.wraps(forward)
     def inner(self: Self_, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -25,7 +25,7 @@ def fenced(forward: Callable[Concatenate[Self_, P], T]) -> Callable[Concatenate[
         track(output, cast("float", getattr(self, "degree", 1.0)))
         return output
 
-    return inner
+    return cast("Callable[Concatenate[Self_, P], T]", inner)
 
 
 class Counterpart(nn.Module):

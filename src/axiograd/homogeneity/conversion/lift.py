@@ -45,7 +45,7 @@ class Lifted(nn.Module):
         where = [i for i, leaf in enumerate(leaves) if _scales(leaf)]
         if not where:
             raise InputError("Lifted got no floating-point input to scale; pass embeddings instead of token ids.")
-        origins = self._origins(args, kwargs, [leaves[i] for i in where])
+        origins = self._origins(kwargs, [leaves[i] for i in where])
         centred = [leaves[i] if b is None else leaves[i] - b for i, b in zip(where, origins, strict=True)]
         rho = joint_rms(centred) / self.radius
         for i, x, b in zip(where, centred, origins, strict=True):
@@ -54,13 +54,13 @@ class Lifted(nn.Module):
         args, kwargs = tree_unflatten(leaves, structure)
         return tree_map(lambda leaf: self._rescale(leaf, rho), self.model(*args, **kwargs))
 
-    def _origins(self, args: Any, kwargs: Mapping[str, Any], inputs: list[Tensor]) -> list[Any]:
+    def _origins(self, kwargs: Mapping[str, Any], inputs: list[Tensor]) -> list[Any]:
         if self.baseline is None or isinstance(self.baseline, int | float):
             return [self.baseline] * len(inputs)
         if isinstance(self.baseline, Mapping):
-            named = [(k, v) for k, v in kwargs.items() if _scales(v)]
-            return [self.baseline.get(k) for k, _ in named]
-        given = [b for b in (self.baseline if isinstance(self.baseline, tuple) else (self.baseline,))]
+            given = [self.baseline.get(name) for name, value in kwargs.items() if _scales(value)]
+        else:
+            given = list(self.baseline) if isinstance(self.baseline, tuple) else [self.baseline]
         if len(given) != len(inputs):
             raise InputError(f"The lift has {len(given)} baselines for {len(inputs)} floating-point inputs.")
         return [b.to(x) if isinstance(b, Tensor) else b for b, x in zip(given, inputs, strict=True)]

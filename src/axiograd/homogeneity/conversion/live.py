@@ -1,4 +1,4 @@
-"""Degrees of the tensors of a running forward pass: a guide for rewriting functional code; the certificate is the judge."""
+"""Degrees of the tensors of a running forward pass: a guide for rewriting; the certificate is the judge."""
 
 import threading
 from collections.abc import Callable, Iterator

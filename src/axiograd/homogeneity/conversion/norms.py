@@ -16,7 +16,7 @@ class UncentredBatchNorm(Counterpart):
     their names, and `running_var` becomes the second raw moment, which for a trained BatchNorm is variance plus mean².
 
     >>> norm = UncentredBatchNorm(2)
-    >>> norm(torch.tensor([[2.0, 4.0]])), norm.running_var
+    >>> norm(torch.tensor([[2.0, 4.0]])).detach(), norm.running_var
     (tensor([[2.0000, 4.0000]]), tensor([1.3000, 2.5000]))
     """
 
@@ -74,14 +74,14 @@ class ScaleKeeping(Scaled):
     r is the running RMS of what the layer sees: in train mode it is updated after it was used.
     """
 
-    momentum = 0.1
+    pace = 0.1  # InstanceNorm has a momentum of its own
 
     def _rescaled(self, x: Tensor) -> Tensor:
         rho = self.ratio(x)
         y: Tensor = rho * super().forward(self.at_data_scale(x))
         if self.training:
             with torch.no_grad():
-                self.radius.lerp_(whole_rms(x).to(self.radius), self.momentum)
+                self.radius.lerp_(whole_rms(x).to(self.radius), self.pace)
         return y
 
     @fenced

@@ -4,7 +4,7 @@ import inspect
 import sys
 from collections import Counter
 from collections.abc import Callable
-from types import CodeType
+from types import CodeType, FrameType
 from typing import Any
 
 import torch
@@ -106,8 +106,8 @@ class _Rewriter(TorchFunctionMode):
         found = module._buffers.get(site)  # noqa: SLF001  # get_buffer would split a dotted name
         if found is None:
             raise ConversionError(
-                f"{type(module).__name__}.forward reached {kind!r} at {_user_line()} on a path that it did not take when it "
-                "was converted: convert with example inputs, and in the mode, that take this path."
+                f"{type(module).__name__}.forward reached {kind!r} at {_user_line()} on a path that it did not take "
+                "when it was converted: convert with example inputs that take this path."
             )
         return found
 
@@ -126,7 +126,7 @@ _MACHINERY = ("/axiograd/homogeneity/", "/torch/overrides", "/torch/_", "/torch/
 
 
 def _user_line() -> str:
-    frame = sys._getframe()  # noqa: SLF001  # inspect.stack() reads source files, which is slow
+    frame: FrameType | None = sys._getframe()  # noqa: SLF001  # inspect.stack() reads source files, which is slow
     while frame is not None and any(part in frame.f_code.co_filename for part in _MACHINERY):
-        frame = frame.f_back  # type: ignore[assignment]  # ends at None
+        frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}" if frame is not None else "torch"

@@ -10,7 +10,7 @@ from axiograd.homogeneity.conversion.scale import unscaled
 
 
 class ScaleKeepingRecurrent(Scaled):
-    """R(x, h) → ρ·R(x/ρ, h/ρ), ρ = RMS(x)/r over the sequence: R itself at the data's scale, biases included, degree 1."""
+    """R(x, h) → ρ·R(x/ρ, h/ρ), ρ = RMS(x)/r over the sequence: R itself at the data's scale, biases included."""
 
     batch_first: bool
 
@@ -24,15 +24,15 @@ class ScaleKeepingRecurrent(Scaled):
         return rho * output, tree_map(lambda h: per_state * h, state)
 
 
-class ScaleKeepingLSTM(ScaleKeepingRecurrent, nn.LSTM):
+class ScaleKeepingLSTM(ScaleKeepingRecurrent, nn.LSTM):  # type: ignore[misc]  # torch overloads forward for packed sequences
     """LSTM at the data's scale."""
 
 
-class ScaleKeepingGRU(ScaleKeepingRecurrent, nn.GRU):
+class ScaleKeepingGRU(ScaleKeepingRecurrent, nn.GRU):  # type: ignore[misc]  # torch overloads forward for packed sequences
     """GRU at the data's scale."""
 
 
-class ScaleKeepingRNN(ScaleKeepingRecurrent, nn.RNN):
+class ScaleKeepingRNN(ScaleKeepingRecurrent, nn.RNN):  # type: ignore[misc]  # torch overloads forward for packed sequences
     """RNN at the data's scale."""
 
 

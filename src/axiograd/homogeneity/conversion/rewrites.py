@@ -1,4 +1,4 @@
-"""Homogeneous counterparts of functions: what F.gelu, `x + constant`, softmax and others become in a patched forward."""
+"""Homogeneous counterparts of functions: what F.gelu, `x + constant` or softmax become in a patched forward."""
 
 import math
 from collections.abc import Callable
@@ -77,15 +77,20 @@ def _is_free(value: Any) -> bool:
 
 
 def _level(call: Call, operands: list[Any]) -> tuple[list[Any], float] | None:
-    """Multiply the constants among operands by RMS(x)/r of the operand x that scales."""
+    """Bring operands to one degree, that of the x that scales least: constants times RMS(x)/r, others over theirs."""
     degrees = [degree_of(value) for value in operands]
-    top = max(degrees, key=abs, default=0.0)
-    odd = [i for i, d in enumerate(degrees) if d == 0 and not _is_free(operands[i])]
-    if top == 0 or not odd:
+    level = min((d for d in degrees if d), key=abs, default=0.0)
+    odd = [i for i, d in enumerate(degrees) if d != level and not _is_free(operands[i])]
+    if not odd:
         return None
-    reference = operands[degrees.index(top)]
-    factor = call.ratio(reference, f"{call.name} with its constant times RMS(x)/r")
-    return [v * factor if i in odd else v for i, v in enumerate(operands)], top
+    factor = call.ratio(operands[degrees.index(level)], f"{call.name} with its constant times RMS(x)/r")
+    levelled = list(operands)
+    for i in odd:
+        value = operands[i]
+        if degrees[i]:
+            value = unscaled(value, call.ratio(value, f"{call.name} of values brought to one degree"))
+        levelled[i] = value * factor
+    return levelled, level
 
 
 def levelled_sum(call: Call) -> tuple[Any, float] | None:

@@ -1,4 +1,4 @@
-"""The one ingredient of lifts and counterparts: ρ(x) = RMS(x)/r per sample, and a division by it that is safe at zero."""
+"""The one ingredient of lifts and counterparts: ρ(x) = RMS(x)/r per sample, and a division by it, safe at zero."""
 
 import math
 from collections.abc import Sequence

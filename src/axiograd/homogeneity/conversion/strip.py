@@ -1,4 +1,4 @@
-"""The paper's way to an X-DNN: take out every additive constant, exchange what is not homogeneous, and prove the result."""
+"""The paper's way to an X-DNN: take out additive constants, exchange what is not homogeneous, prove the result."""
 
 import copy
 from collections.abc import Callable

@@ -1,0 +1,102 @@
+import copy
+import pickle
+
+import pytest
+import torch
+from torch import nn
+
+from axiograd.errors import ConversionError
+from axiograd.homogeneity import certify
+from axiograd.homogeneity.conversion import to_xdnn
+
+
+class SqueezeExcite(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm, self.act = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.SiLU(inplace=True)
+        self.fc, self.gate = nn.Conv2d(4, 4, 1), nn.Sigmoid()
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, x):
+        x = self.act(self.norm(self.conv(x)))
+        x = x * self.gate(self.fc(x.mean((2, 3), keepdim=True)))
+        return self.head(x.mean((2, 3)))
+
+
+class Rounding(nn.Module):
+    def forward(self, x):
+        return torch.round(x)
+
+
+@pytest.fixture(scope="module")
+def gated():
+    torch.manual_seed(0)
+    model, x = SqueezeExcite().eval(), torch.randn(3, 3, 8, 8)
+    return model, x, to_xdnn(model, x)
+
+
+def test_gates_norms_and_biases(gated, assert_degree):
+    model, x, conversion = gated
+    assert (conversion.certificate.degree, conversion.certificate.exact) == (1.0, True)
+    assert_degree(conversion.model, x)
+    assert {(e.module, e.after) for e in conversion.edits} == {
+        ("conv", "Conv2d without bias"),
+        ("norm", "UncentredBatchNorm"),
+        ("act", "TwoSlopes"),
+        ("fc", "Conv2d without bias"),
+        ("gate", "NormalisedGate"),
+        ("head", "Linear without bias"),
+    }
+    assert isinstance(model.norm, nn.BatchNorm2d)
+
+
+def test_train_mode_is_certified_too(gated):
+    _, x, conversion = gated
+    assert certify(copy.deepcopy(conversion.model).train(), x).degree == 1.0
+
+
+def test_a_step_of_training_keeps_the_certificate(gated):
+    _, x, conversion = gated
+    model = pickle.loads(pickle.dumps(conversion.model)).train()
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    before = model.head.weight.clone()
+    model(x).square().mean().backward()
+    optimiser.step()
+    assert not torch.equal(model.head.weight, before)
+    assert certify(model.eval(), x).degree == 1.0
+
+
+def test_zero_goes_to_zero_with_finite_gradients(gated):
+    _, x, conversion = gated
+    zero = torch.zeros_like(x, requires_grad=True)
+    output = conversion.model(zero)
+    (gradient,) = torch.autograd.grad(output.sum(), zero)
+    assert output.abs().max() == 0
+    assert torch.isfinite(gradient).all()
+
+
+def test_sigmoid_that_is_no_gate_becomes_an_activation(assert_degree):
+    net, x = nn.Sequential(nn.Linear(4, 5), nn.Sigmoid(), nn.Linear(5, 2)), torch.randn(6, 4)
+    conversion = to_xdnn(net, x)
+    assert conversion.certificate.degree == 1.0
+    assert_degree(conversion.model, x)
+
+
+def test_what_cannot_be_stripped_is_listed_with_its_line():
+    net = nn.Sequential(nn.Linear(3, 3), Rounding())
+    with pytest.raises(ConversionError, match=r"(?s)what is left.*test_strip.py:\d+.*lift"):
+        to_xdnn(net, torch.randn(2, 3))
+
+
+def test_an_x_dnn_needs_no_edits():
+    net = nn.Sequential(nn.Linear(3, 4, bias=False), nn.ReLU(), nn.Linear(4, 2, bias=False))
+    conversion = to_xdnn(net, torch.randn(2, 3))
+    assert conversion.edits == conversion.removed == conversion.added == ()
+
+
+def test_recurrent_and_transformer_layers_of_torch():
+    encoder = nn.TransformerEncoder(
+        nn.TransformerEncoderLayer(8, 2, 16, activation="gelu", batch_first=True), 1, enable_nested_tensor=False
+    ).eval()
+    x = torch.randn(1, 4, 8)
+    assert to_xdnn(encoder, x).certificate.degree == 1.0
