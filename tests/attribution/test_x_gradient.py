@@ -146,6 +146,8 @@ def test_outputs_beside_the_logits_do_not_matter():
 
     attributions = axiograd.XGradient(WithProbabilities()).attribute(x, target=1)
     torch.testing.assert_close(attributions, axiograd.XGradient(network).attribute(x, target=1))
+
+
 def test_only_what_is_attributed_scales():
     x, z = torch.randn(3, 4), torch.randn(3, 4, dtype=torch.complex64)
     attributions = axiograd.XGradient(lambda x, z: (x * z.real).sum(1)).attribute((x, z))
