@@ -26,7 +26,7 @@ from axiograd.homogeneity import certify, verify
 from axiograd.homogeneity.conversion import to_xdnn
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "tests" / "helpers"))
 from support.torchvision import torchvision_models  # noqa: E402  # the tests' helper
 
 RESULTS = ROOT / "results" / "conversion" / "reach.json"

@@ -21,10 +21,10 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "helpers"))
 
-from homogeneity.support_draws import draw
-from homogeneity.support_soundness import Tally, examine
+from support.certificates.draws import draw
+from support.certificates.soundness import Tally, examine
 
 BATCH = 50
 

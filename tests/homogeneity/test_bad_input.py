@@ -9,7 +9,7 @@ from torch import nn
 
 from axiograd.errors import BaselineError, InputError, NotFiniteError
 from axiograd.homogeneity import certify, verify
-from homogeneity.support_models import MLP, Encoder
+from support.certificates.models import MLP, Encoder
 
 X = torch.randn(4, 6)
 

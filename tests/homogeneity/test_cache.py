@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from axiograd.homogeneity import certification, certify, rule
-from homogeneity.support_models import MLP, ResNet
+from support.certificates.models import MLP, ResNet
 
 X = torch.randn(4, 6)
 

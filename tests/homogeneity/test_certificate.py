@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from axiograd.homogeneity import Certificate, certify, verify
-from homogeneity.support_models import MLP, ConvNet, Encoder, ResNet, Transformer
+from support.certificates.models import MLP, ConvNet, Encoder, ResNet, Transformer
 
 X = torch.randn(4, 6)
 TOKENS = torch.randn(2, 5, 8)

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from axiograd.homogeneity import certify, verify
-from homogeneity.support_models import (
+from support.certificates.models import (
     MLP,
     BiasFreeDenoiser,
     ConvNet,

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from axiograd.homogeneity import certify
-from homogeneity.support_cases import inputs
-from homogeneity.support_layer_cases import GROUPS
-from homogeneity.support_oracle import refutes_every_degree, scales
+from support.certificates.cases import inputs
+from support.certificates.layer_cases import GROUPS
+from support.certificates.oracle import refutes_every_degree, scales
 
 
 @pytest.fixture(scope="module")

@@ -5,9 +5,9 @@ import random
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
-from homogeneity.support_draws import draw, networks
-from homogeneity.support_programs import run
-from homogeneity.support_soundness import Tally, examine
+from support.certificates.draws import draw, networks
+from support.certificates.programs import run
+from support.certificates.soundness import Tally, examine
 
 BATCHES = 10
 BATCH = 40
@@ -60,6 +60,6 @@ def test_the_oracle_can_refute(monkeypatch):
 
 
 def test_networks_run_alone():
-    from homogeneity.support_programs import points
+    from support.certificates.programs import points
 
     assert run((("relu", 0, 0, 0), ("matmul", 0, 1, 2)), *points()).shape == (1, 4, 4)

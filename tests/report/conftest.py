@@ -2,7 +2,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-
 from report.chromium import CHROMIUM, Browser
 from report.pages import build
 

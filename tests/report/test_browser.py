@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-
-from axiograd.report import Report
 from report.conftest import HOSTILE
 from report.pages import choose, count, names, ramp
+
+from axiograd.report import Report
 
 
 def test_it_opens_with_the_story_in_pictures(page):

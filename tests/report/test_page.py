@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from report.conftest import HOSTILE
 
 import axiograd
 from axiograd.errors import ConfigurationError, InputError, StorageError
@@ -16,7 +17,6 @@ from axiograd.report._escape import json_text
 from axiograd.report._pack import pack, shrink, unpack
 from axiograd.report._png import encode
 from axiograd.report._tables import as_rows, show
-from report.conftest import HOSTILE
 
 
 class Elements(HTMLParser):

@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from homogeneity.support_programs import FREQUENT, IN_PLACE, RARE
+from support.certificates.programs import FREQUENT, IN_PLACE, RARE
 
 STEPS = 5
 _RARE = tuple(sorted(RARE))

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import torch
 
 from axiograd.homogeneity import certify
-from homogeneity.support_programs import points, run, trail
+from support.certificates.programs import points, run, trail
 
 #: Powers of four scale sums, products, roots and comparisons without rounding: what remains is real.
 ALPHAS = (0.25, 4.0, 16.0)

@@ -3,7 +3,7 @@
 import torch
 import torch.nn.functional as F
 
-from homogeneity.support_cases import (
+from support.certificates.cases import (
     ACTIVATIONS,
     ELEMENTWISE,
     EPS,
