@@ -34,7 +34,7 @@ def test_json_of_a_zero_output():
 def test_table_of_a_refusal():
     text = str(certify(MLP(bias=True), X))
     assert text.splitlines()[0] == "MLP is not certified as homogeneous in x of a degree k ≥ 1: 2 violations."
-    for part in ("train", "x: float32 4×6, scales", "hidden.bias", "out.bias", "support_models.py:", "fix: "):
+    for part in ("train", "x: float32 4×6, scales", "hidden.bias", "out.bias", "certificates/models.py:", "fix: "):
         assert part in text
     assert max(len(line) for line in text.splitlines()) <= 140
 
