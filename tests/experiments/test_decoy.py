@@ -10,7 +10,8 @@ from axiograd.datasets import TensorData
 from axiograd.errors import ConfigurationError, DataMissingError
 from axiograd.experiments import decoy
 from axiograd.experiments.confounded import OPPONENT, colours, load, opponent, patches, split
-from axiograd.experiments.decoy import METHODS, Method, accuracy, network, objective, run, train
+from axiograd.experiments.decoy import run
+from axiograd.experiments.decoy_training import METHODS, Method, accuracy, network, objective, train
 from axiograd.experiments.records import read
 from axiograd.homogeneity import certify
 
@@ -125,6 +126,9 @@ def test_an_interrupted_run_continues_and_ends_the_same(data, tmp_path, monkeypa
         for name in "ab"
     )
     assert found == expected
+    before = (tmp_path / "a" / "patterns.json").read_bytes()
+    small(data, tmp_path / "a", command="again")
+    assert (tmp_path / "a" / "patterns.json").read_bytes() == before
     assert "| X-Gradient | X | 1 |" in table
     assert "## 128 training images" in table
     small(data, tmp_path / "a", seeds=2, methods=("none-x",), subset_methods=())

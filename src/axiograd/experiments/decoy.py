@@ -5,9 +5,9 @@
 One small network, with biases (regular) and without (X), is trained on images that give their class away, with and
 without a penalty on attribution to the feature that does so (`axiograd.priors.RightReasons`), and tested where that
 feature is worthless. Each method's λ is the best of a grid on held-out images, on a subset of the training images and
-with the first seed; where the best is at an end, the grid goes on there. See `axiograd.experiments.confounded` for
-what those images are, and what is masked. EG(32) takes the λ of EG(1), as the paper does, and IG(32) that of
-X-Gradient; both run on the subset only, beside X-Gradient on that subset.
+with the first seed; where the best is at an end, the grid goes on there, at most twice. See
+`axiograd.experiments.confounded` for what those images are, and what is masked. EG(32) takes the λ of EG(1),
+as the paper does, and IG(32) that of X-Gradient; both run on the subset only, beside X-Gradient on that subset.
 """
 
 from __future__ import annotations
@@ -17,155 +17,26 @@ import os
 import shlex
 import statistics
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
-from torch import nn
 
-from axiograd.attribution import (
-    ExpectedGradients,
-    Gradient,
-    InputXGradient,
-    IntegratedGradients,
-    LogGradient,
-    XGradient,
-)
-from axiograd.datasets import TensorData
 from axiograd.errors import ConfigurationError
 from axiograd.experiments.confounded import SETS, Confounded, load
+from axiograd.experiments.decoy_training import BATCH, LEARNING_RATE, METHODS, train
 from axiograd.experiments.records import Piece, Records, markdown_table, mean_and_std, provenance
-from axiograd.priors import RightReasons
 from axiograd.report._files import write_atomically
-from axiograd.training.loss import AttributionLoss
-from axiograd.training.targets import Outputs
 
-BATCH, LEARNING_RATE = 128, 3e-3
 GRID = (0.1, 1.0, 10.0, 100.0)
 #: How often the grid goes on beyond an end.
 EXTENSIONS = 2
 Say = Callable[[str], None]
 
-
-@dataclass(frozen=True)
-class Method:
-    """A row of the table: which network, and whose attributions the prior sees."""
-
-    label: str
-    homogeneous: bool = False
-    attribution: Callable[..., Any] | None = None
-    outputs: Outputs = "random"
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-    clean: bool = False
-    #: The method whose λ is taken.
-    weight_of: str | None = None
-    subset_only: bool = False
-
-
-METHODS = {
-    "clean": Method("clean training", clean=True),
-    "clean-x": Method("clean training", homogeneous=True, clean=True),
-    "none": Method("no prior"),
-    "none-x": Method("no prior", homogeneous=True),
-    "rrr": Method("RRR (log-gradient)", attribution=LogGradient, outputs=None),
-    "gradient": Method("Gradient", attribution=Gradient),
-    "input-x-gradient": Method("Input × Gradient", attribution=InputXGradient),
-    "eg1": Method("Expected Gradients (1)", attribution=ExpectedGradients, arguments={"n_samples": 1}),
-    "x-gradient": Method("X-Gradient", homogeneous=True, attribution=XGradient),
-    "x-gradient-target": Method(
-        "X-Gradient, true class only", homogeneous=True, attribution=XGradient, outputs="target"
-    ),
-    "eg32": Method(
-        "Expected Gradients (32)",
-        attribution=ExpectedGradients,
-        arguments={"n_samples": 32},
-        weight_of="eg1",
-        subset_only=True,
-    ),
-    "ig32": Method(
-        "Integrated Gradients (32)",
-        attribution=IntegratedGradients,
-        arguments={"n_steps": 32},
-        weight_of="x-gradient",
-        subset_only=True,
-    ),
-}
 ON_ALL = tuple(name for name, method in METHODS.items() if not method.subset_only)
 ON_SUBSET = ("none", "none-x", "eg1", "eg32", "ig32", "x-gradient")
-
-
-def network(channels: int, classes: int, *, homogeneous: bool) -> nn.Sequential:
-    """Two convolutions and a linear layer; without biases it is an X-DNN.
-
-    Pixels become channels in squares of two by two, which costs less than a strided convolution, above all in the
-    second derivatives that a prior needs.
-
-    >>> model = network(1, 10, homogeneous=True)
-    >>> x = torch.rand(2, 1, 28, 28)
-    >>> torch.allclose(model(3 * x), 3 * model(x), rtol=1e-4, atol=1e-6)
-    True
-    """
-    bias = not homogeneous
-    return nn.Sequential(
-        nn.PixelUnshuffle(2),
-        nn.Conv2d(4 * channels, 16, 3, padding=1, bias=bias),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(16, 32, 3, padding=1, bias=bias),
-        nn.ReLU(),
-        nn.Flatten(),
-        nn.Linear(32 * 49, classes, bias=bias),
-    )
-
-
-def train(method: Method, weight: float, data: Confounded, *, n: int, epochs: int, seed: int) -> dict[str, float]:
-    """Train one network with Adam and a one-cycle schedule; accuracies in per cent, processor seconds per epoch."""
-    torch.manual_seed(seed)
-    model = network(data.channels, data.classes, homogeneous=method.homogeneous)
-    images = (data.clean_train if method.clean else data.train).select(slice(n))
-    loss = objective(method, weight, images)
-    optimizer = torch.optim.Adam(model.parameters())
-    total = epochs * -(-len(images) // BATCH)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=total)
-    seconds = []
-    for epoch in range(epochs):
-        start = time.process_time()  # that of other programs does not count
-        for x, y, wrong in images.batches(BATCH, seed=seed * 1000 + epoch):
-            task = F.cross_entropy(model(x), y) if loss is None else loss(model, x, y, mask=wrong).total
-            optimizer.zero_grad()
-            task.backward()
-            optimizer.step()
-            schedule.step()
-        seconds.append(time.process_time() - start)
-    return {
-        "val": accuracy(model, data.clean_val if method.clean else data.val),
-        "test": accuracy(model, data.test),
-        "clean_test": accuracy(model, data.clean_test),
-        "seconds_per_epoch": min(seconds),  # the first also certifies
-    }
-
-
-def objective(method: Method, weight: float, images: TensorData) -> AttributionLoss | None:
-    """The loss with the method's attributions in the prior, or None without one."""
-    if method.attribution is None:
-        return None
-    arguments = dict(method.arguments)
-    if method.attribution is ExpectedGradients:
-        arguments["references"] = images.inputs
-    return AttributionLoss(
-        F.cross_entropy, RightReasons(), weight, method.attribution, outputs=method.outputs, **arguments
-    )
-
-
-@torch.no_grad()
-def accuracy(model: nn.Module, data: TensorData) -> float:
-    """Per cent correct."""
-    correct = [model(x).argmax(1) == y for x, y, *_ in data.batches(1000)]
-    return 100 * float(torch.cat(correct).float().mean())
 
 
 @dataclass(frozen=True)
@@ -196,7 +67,8 @@ class Decoy:
                 break
             grid = [*grid, best * 10] if best == grid[-1] else [best / 10, *grid]
         chosen = {"weight": best, "val": {f"{weight:g}": value for weight, value in found.items()}}
-        self.records.add(chosen, part="choice", method=name)
+        if self.records.get(part="choice", method=name) != chosen:
+            self.records.add(chosen, part="choice", method=name)
         return best
 
     def measure(self, name: str, n: int) -> None:
