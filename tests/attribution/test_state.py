@@ -58,6 +58,15 @@ def test_attribute_leaves_everything_as_it_was(method, train, create_graph):
     assert calls  # the user's hooks ran, as in any forward pass
 
 
+def test_modules_that_a_function_closes_over_are_left_as_they_were_too():
+    network, x = build("batch norm")
+    network.train()
+    before = {name: buffer.clone() for name, buffer in network.named_buffers()}
+    for method in (axiograd.InputXGradient, axiograd.IntegratedGradients):
+        method(lambda x: network(x) * 2).attribute(x, target=0)
+    assert all(torch.equal(buffer, before[name]) for name, buffer in network.named_buffers())
+
+
 def test_a_graph_survives_the_restored_buffers():
     network, x = build("batch norm")
     network.train()

@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from axiograd._typing import Target
 from axiograd.attribution._gradient import check_finite, gradient, leaves, run
-from axiograd.attribution._state import module_of
+from axiograd.attribution._state import modules_behind
 from axiograd.attribution._target import LinearTarget
 from axiograd.attribution.base import Attribution, Call
 
@@ -33,9 +33,8 @@ def integrate(method: Attribution, call: Call, steps: Sequence[Step], rows: int 
     """Σ_s w_s · (x − r_s) ⊙ ∇F(r_s + α_s (x − r_s)), at most ``rows`` samples × steps in memory at once."""
     batch = call.arguments.batch
     if rows is None:
-        module = module_of(call.model)
         # In train mode a sample's output may depend on its batch (BatchNorm): keep the batch as it is.
-        rows = batch if module is not None and module.training else max(batch, _DEFAULT_ROWS)
+        rows = batch if any(m.training for m in modules_behind(call.model)) else max(batch, _DEFAULT_ROWS)
     at_once = batch if rows >= batch or not _sliceable(call.target) else rows
     per_chunk = max(1, rows // at_once)
     totals = []

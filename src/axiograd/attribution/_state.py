@@ -11,12 +11,19 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from axiograd.attribution._arguments import Model
+from axiograd.homogeneity.trace import captured_modules
 
 
 def module_of(model: Model) -> nn.Module | None:
     """The module behind a callable: itself, or the object whose method it is."""
     owner = model if isinstance(model, nn.Module) else getattr(model, "__self__", None)
     return owner if isinstance(owner, nn.Module) else None
+
+
+def modules_behind(model: Model) -> list[nn.Module]:
+    """All modules that a callable may run: its own, or those that a function closes over."""
+    module = module_of(model)
+    return [module] if module is not None else [captured for _, captured in captured_modules(model)]
 
 
 def unwrapped(model: Model) -> Model:
@@ -35,7 +42,7 @@ def attribution_pass(model: Model, device: torch.device, *, create_graph: bool, 
     with ExitStack() as stack:
         stack.enter_context(torch.inference_mode(mode=False))
         stack.enter_context(torch.enable_grad())
-        module = module_of(model)
+        modules = modules_behind(model)
         if create_graph:
             # Flash and efficient attention, compiled code and cuDNN's recurrent layers have no second derivative.
             stack.enter_context(sdpa_kernel(SDPBackend.MATH))
@@ -43,12 +50,12 @@ def attribution_pass(model: Model, device: torch.device, *, create_graph: bool, 
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
             if torch.is_autocast_enabled(device.type):
                 torch.clear_autocast_cache()  # weights cached under no_grad would not lead back to the parameters
-        if device.type == "cuda" and module is not None and any(isinstance(m, nn.RNNBase) for m in module.modules()):
+        if device.type == "cuda" and any(isinstance(m, nn.RNNBase) for root in modules for m in root.modules()):
             stack.enter_context(torch.backends.cudnn.flags(enabled=False))
         if preserve:
             devices = [device] if device.type == "cuda" else []
             stack.enter_context(torch.random.fork_rng(devices))
-            if module is not None:
+            for module in modules:
                 stack.enter_context(_preserved_buffers(module))
         yield
 

@@ -52,7 +52,7 @@ class AsModule(nn.Module):
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
         self.function = function
-        for name, module in _captured(function):
+        for name, module in captured_modules(function):
             if name not in self._modules:
                 self.add_module(name, module)
 
@@ -60,9 +60,10 @@ class AsModule(nn.Module):
         return self.function(*args, **kwargs)
 
 
-def _captured(function: Any) -> Iterator[tuple[str, nn.Module]]:
+def captured_modules(function: Any) -> Iterator[tuple[str, nn.Module]]:
+    """Modules that a callable reaches by closure, as a global, as its argument or as the owner of a method."""
     if isinstance(function, functools.partial):
-        yield from _captured(function.func)
+        yield from captured_modules(function.func)
         values = [("argument", v) for v in (*function.args, *function.keywords.values())]
     else:
         owner = getattr(function, "__self__", None)

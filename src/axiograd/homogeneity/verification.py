@@ -135,20 +135,13 @@ class _Probe:
             return self._forward([d * alpha for d in self._directions()])
 
     def euler(self, degree: float) -> float:
-        """max |x·∇F − kF| / |F| over all outputs: J·x by differentiating vᵀJ·x with respect to v."""
+        """max |x·∇F − kF| / |F| over all outputs."""
         points = [d.clone().requires_grad_() for d in self._directions()]
         with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
             out = self._forward(points)
-            size = _size(out.detach())
-            if not out.requires_grad:
-                return _largest((degree * out).abs() / size)
-            v = torch.ones_like(out, requires_grad=True)
-            grads = torch.autograd.grad(out, points, v, create_graph=True, allow_unused=True)
-            inner = torch.stack(list(map(_dot, points, grads)))
-            moved = torch.autograd.grad(inner.sum(), v, allow_unused=True)[0] if inner.requires_grad else None
+            along = _along(out, points) if out.requires_grad else torch.zeros_like(out)
         out = out.detach()
-        along = torch.zeros_like(out) if moved is None else moved
-        return _largest((along - degree * out).abs() / size)
+        return _largest((along - degree * out).abs() / _size(out))
 
     def _directions(self) -> list[Tensor]:
         """x − b of every input that scales."""
@@ -191,6 +184,21 @@ class _Probe:
         rows = chosen[0].shape[0] if chosen[0].dim() else 1
         real = [torch.view_as_real(t) if t.is_complex() else t for t in chosen]
         return torch.cat([t.reshape(rows, -1) if t.numel() % rows == 0 else t.reshape(1, -1) for t in real], 1)
+
+
+def _along(out: Tensor, points: list[Tensor]) -> Tensor:
+    """J·x for every output: vᵀJ·x differentiated with respect to v, or row by row where that is not implemented."""
+    v = torch.ones_like(out, requires_grad=True)
+    grads = torch.autograd.grad(out, points, v, create_graph=True, allow_unused=True)
+    inner = torch.stack(list(map(_dot, points, grads)))
+    if not inner.requires_grad:
+        return torch.zeros_like(out)
+    try:
+        moved = torch.autograd.grad(inner.sum(), v, retain_graph=True, allow_unused=True)[0]
+    except RuntimeError:  # some operators (hardsigmoid, cdist) have no second derivative
+        rows = [torch.autograd.grad(y, points, retain_graph=True, allow_unused=True) for y in out.flatten()]
+        return torch.stack([torch.stack(list(map(_dot, points, row))).sum() for row in rows]).detach().view_as(out)
+    return torch.zeros_like(out) if moved is None else moved
 
 
 def _plain(output: Any) -> Any:
