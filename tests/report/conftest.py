@@ -2,15 +2,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from report.chromium import CHROMIUM, Browser
-from report.pages import build
 
-HOSTILE = (
-    "<img src=x onerror=alert(1)>",
-    "</script><script>alert(2)</script>",
-    '"><svg onload=alert(3)>',
-    "line\u2028separator & `tick` ' <!-- <script>",
-)
+from support.chromium import CHROMIUM, Browser
+from support.pages import build
 
 
 @pytest.fixture(scope="session")

@@ -2,10 +2,9 @@
 
 import pytest
 import torch
-from report.conftest import HOSTILE
-from report.pages import choose, count, names, ramp
 
 from axiograd.report import Report
+from support.pages import HOSTILE, choose, count, names, ramp
 
 
 def test_it_opens_with_the_story_in_pictures(page):

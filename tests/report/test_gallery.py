@@ -4,9 +4,9 @@ import time
 
 import pytest
 import torch
-from report.pages import build, choose, count, names, pixel, set_slider
 
 from axiograd.report import Report
+from support.pages import build, choose, count, names, pixel, set_slider
 
 
 def test_showing_more_and_all(page):

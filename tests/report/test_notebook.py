@@ -3,10 +3,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from report.conftest import HOSTILE
 
 import axiograd
 from axiograd.report import axiom_report_html, certificate_html, explanation_html
+from support.pages import HOSTILE
 
 
 class Tags(HTMLParser):

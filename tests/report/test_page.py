@@ -8,7 +8,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from report.conftest import HOSTILE
 
 import axiograd
 from axiograd.errors import ConfigurationError, InputError, StorageError
@@ -17,6 +16,7 @@ from axiograd.report._escape import json_text
 from axiograd.report._pack import pack, shrink, unpack
 from axiograd.report._png import encode
 from axiograd.report._tables import as_rows, show
+from support.pages import HOSTILE
 
 
 class Elements(HTMLParser):

@@ -7,6 +7,13 @@ import torch
 from axiograd.report import Report
 
 CLASSES = ("circle", "square")
+#: Names that would break a page that does not escape them.
+HOSTILE = (
+    "<img src=x onerror=alert(1)>",
+    "</script><script>alert(2)</script>",
+    '"><svg onload=alert(3)>',
+    "line\u2028separator & `tick` ' <!-- <script>",
+)
 
 
 def ramp(size=4):
