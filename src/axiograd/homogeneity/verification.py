@@ -194,7 +194,7 @@ def _along(out: Tensor, points: list[Tensor]) -> Tensor:
     if not inner.requires_grad:
         return torch.zeros_like(out)
     try:
-        moved = torch.autograd.grad(inner.sum(), v, retain_graph=True, allow_unused=True)[0]
+        moved: Tensor | None = torch.autograd.grad(inner.sum(), v, retain_graph=True, allow_unused=True)[0]
     except RuntimeError:  # some operators (hardsigmoid, cdist) have no second derivative
         rows = [torch.autograd.grad(y, points, retain_graph=True, allow_unused=True) for y in out.flatten()]
         return torch.stack([torch.stack(list(map(_dot, points, row))).sum() for row in rows]).detach().view_as(out)
