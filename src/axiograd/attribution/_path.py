@@ -89,12 +89,9 @@ def _chunk_sum(method: Attribution, call: Call, samples: slice, steps: Sequence[
 
 
 def _per_sample(alphas: Tensor, samples: slice, x: Tensor) -> Tensor:
-    alphas = alphas.to(x)
-    return (
-        alphas.expand(x.shape)
-        if alphas.dim() == 0
-        else alphas[samples].reshape(-1, *[1] * (x.dim() - 1)).expand(x.shape)
-    )
+    """α shaped to broadcast over the features, not as large as they are."""
+    chosen = alphas.reshape(1) if alphas.dim() == 0 else alphas[samples]
+    return chosen.to(x).reshape(-1, *[1] * (x.dim() - 1))
 
 
 def _rows_of(outputs: Any, step: int, n: int, batch: int) -> Any:
