@@ -16,16 +16,16 @@ def generator(seed=0):
 @pytest.mark.parametrize("name", ["linear", "gelu"])
 def test_in_expectation_it_is_the_mean_of_integrated_gradients_over_references(name):
     network, x = build(name, batch=2)
-    references = torch.randn(5, *x.shape[1:], dtype=torch.float64)
+    references = torch.randn(5, *x.shape[1:], dtype=torch.float64, generator=generator(1))
     oracle = torch.stack(
         [integrated_gradients(lambda x: network(x)[:, 0], x, r.expand_as(x), 256) for r in references]
     ).mean(0)
-    method = axiograd.ExpectedGradients(network, references, n_samples=500, generator=generator())
-    draws = torch.stack([method.attribute(x, target=0) for _ in range(20)])
+    method = axiograd.ExpectedGradients(network, references, n_samples=100, generator=generator())
+    draws = torch.stack([method.attribute(x, target=0) for _ in range(100)])
     standard_error = draws.std(0) / len(draws) ** 0.5
     z = (draws.mean(0) - oracle) / standard_error.clamp_min(1e-12)
-    # Under the claim z is about standard normal in every component: its mean square is near 1.
-    assert float(z.square().mean()) < 1.6
+    # Under the claim each z is about standard normal: five standard errors are out of reach for all of them.
+    assert float(z.abs().max()) < 5
     assert float((draws.mean(0) - oracle).norm() / oracle.norm()) < 0.05
 
 

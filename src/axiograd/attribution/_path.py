@@ -65,7 +65,9 @@ def _chunk_sum(method: Attribution, call: Call, samples: slice, steps: Sequence[
     n, batch = len(steps), arguments.batch
     displacements, points = [], []
     for i, x in enumerate(arguments.features):
-        references = torch.stack([s.references[i][samples] for s in steps])
+        # One baseline for all steps is not copied for each.
+        distinct = steps[:1] if all(s.references is steps[0].references for s in steps) else steps
+        references = torch.stack([s.references[i][samples] for s in distinct])
         alphas = torch.stack([_per_sample(s.alphas, samples, x) for s in steps])
         displacements.append(x - references)
         points.append((references + alphas * displacements[-1]).flatten(0, 1))
