@@ -68,7 +68,7 @@ def evaluate(
         from axiograd.cli.explain import base_spec
         from axiograd.cli.methods import Methods, read_methods
         from axiograd.cli.preprocess import choose
-        from axiograd.cli.samples import read_samples
+        from axiograd.cli.samples import check_width, read_samples
         from axiograd.cli.spec import load_model
         from axiograd.cli.tables import TableOptions
 
@@ -77,6 +77,7 @@ def evaluate(
         pixels = choose(base_spec(spec, weights), model, preset=preprocess, size=size, mean=mean, std=std)
         tables = TableOptions(label, tuple(options.read_list(drop)), missing, standardise)
         samples = read_samples(options.read_list(data), pixels, tables, split=split)
+        check_width(samples, model)
         if samples.boxes is not None and (pixels.transform.resize or pixels.transform.crop):
             output.note("The boxes do not fit resized images: no localisation (--preprocess pixels keeps the size).")
             wanted = [name for name in wanted if name != "localisation"]
@@ -168,17 +169,17 @@ def _show(output: Output, answer: dict[str, Any]) -> None:
     for name, value in answer["accuracy_percent"].items():
         output.say(f"{name:<14} {value['mean']:.1f} % ± {value['standard_error']:.1f}")
     rows = answer["results"]
-    names = [name for name in ARROWS if any(name in row for row in rows)]
-    errors = any("completeness_error" in row for row in rows)
-    columns = [*(["completeness error"] if errors else []), *(f"{name} {ARROWS[name]}" for name in names), "s / sample"]
-    table = plain_table("method", *columns, right=tuple(columns))
-    for row in rows:
-        cells = [row["method"]]
-        if errors:
-            error = row.get("completeness_error")
-            cells.append("–" if error is None else f"{error['mean']:.1e}")
-        cells += [f"{row[name]['mean']:.2f} ± {row[name]['standard_error']:.2f}" for name in names]
-        table.add_row(*cells, f"{row['seconds_per_sample']:.3g}")
+    # Metrics below each other: there are more of them than methods.
+    methods = [row["method"] for row in rows]
+    table = plain_table("", *methods, right=tuple(methods))
+    if any("completeness_error" in row for row in rows):
+        errors = [row.get("completeness_error") for row in rows]
+        table.add_row("completeness error", *("–" if error is None else f"{error['mean']:.1e}" for error in errors))
+    for name, arrow in ARROWS.items():
+        if any(name in row for row in rows):
+            cells = [f"{row[name]['mean']:.2f} ± {row[name]['standard_error']:.2f}" for row in rows]
+            table.add_row(f"{name} {arrow}", *cells)
+    table.add_row("seconds per sample", *(f"{row['seconds_per_sample']:.3g}" for row in rows))
     output.console.print()
     output.console.print(table)
     output.say("± standard error over samples; arrows point to better values.", style="dim")

@@ -70,7 +70,7 @@ def explain(
     with speaking(as_json=json) as output:
         from axiograd.cli.methods import Methods, read_methods
         from axiograd.cli.preprocess import choose
-        from axiograd.cli.samples import read_samples
+        from axiograd.cli.samples import check_width, read_samples
         from axiograd.cli.spec import load_model
         from axiograd.cli.tables import TableOptions
 
@@ -79,6 +79,7 @@ def explain(
         pixels = choose(base_spec(spec, weights), model, preset=preprocess, size=size, mean=mean, std=std)
         tables = TableOptions(label, tuple(options.read_list(drop)), missing, standardise)
         samples = read_samples(inputs, pixels, tables, split=split)
+        check_width(samples, model)
         if limit is not None:
             samples = samples.choose(range(min(limit, len(samples))))
         chosen = Methods(names, model, spec=spec, steps=steps, seed=seed)
@@ -169,8 +170,16 @@ def _show(output: Output, story: Story, answer: dict[str, Any], top: int) -> Non
     output.say(f"data           {answer['data']}")
     output.say(f"preprocessing  {answer['preprocessing']}")
     output.say(f"baseline       {answer['baseline']}\n")
-    errors = [f"error of {story.methods.title(name)}" for name in story.methods.names]
-    table = plain_table("sample", f"top {top}", "attributed", "F(x) − F(0)", *errors, right=("F(x) − F(0)", *errors))
+    errors = [f"error of\n{story.methods.title(name)}" for name in story.methods.names]
+    single = len(story.found[0].scores) == 1
+    table = plain_table(
+        "sample",
+        "score" if single else f"top {top}",
+        "attributed",
+        "F(x) − F(0)",
+        *errors,
+        right=("F(x) − F(0)", *errors),
+    )
     for row in answer["samples"][:_SHOWN]:
         best = "\n".join(
             f"{t['probability']:6.1%} {t['name']}" if "name" in t else f"{t['score']:.4g}" for t in row["top"]
