@@ -47,9 +47,10 @@ def test_a_stopped_run_goes_on(mine, photos, tmp_path):
     out.write_text(json.dumps(content))
     done = axiograd(*command, "-o", out, "--json")
     assert "Going on after 2 of 6" in done.err
-    for row in (*whole["results"], *done.json["results"]):
+    resumed = done.json
+    for row in (*whole["results"], *resumed["results"]):
         del row["seconds_per_sample"]
-    assert done.json == whole
+    assert resumed == whole
 
 
 def test_a_file_of_another_run_is_kept(mine, photos, tmp_path):
@@ -90,12 +91,10 @@ def test_boxes_include_their_last_pixel():
     found = _localisation(attribution, torch.tensor([[1, 1, 3, 2]]))
     assert float(found["energy inside"]) == 1
     assert float(found["pointing game"]) == 1
-    assert float(found["best IoU"]) == pytest.approx(1 / 6)
+    assert float(found["best IoU"]) == pytest.approx(6 / 16)  # all 16 pixels have A ≥ 0
 
 
 def test_data_for_another_model(mine, photos):
-    for extra in ("hen", "ibis"):
-        (photos / "cat").rename(photos / extra) if extra == "hen" else (photos / "dog").rename(photos / "zebra")
     (photos / "ant").mkdir()
     done = axiograd("evaluate", f"{mine}:build", "--data", photos, *SMALL, "-m", "gradient", "--batch-size", "6")
     assert done.code == 2

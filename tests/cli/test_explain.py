@@ -49,7 +49,8 @@ def test_images_methods_side_by_side(xdnn, photos, tmp_path):
     model = load_model(xdnn[0], str(xdnn[2]))
     expected = library.XGradient(model).attribute(stored["inputs"], stored["targets"])
     torch.testing.assert_close(stored["x-gradient"], expected)
-    pixels = torch.frombuffer(bytearray(Image.open(photos / "cat" / "cat0.png").tobytes()), dtype=torch.uint8)
+    with Image.open(photos / "cat" / "cat0.png") as image:
+        pixels = torch.frombuffer(bytearray(image.tobytes()), dtype=torch.uint8)
     assert stored["inputs"][0].mean() == pytest.approx(float((pixels.float() / 255 - 0.5).mean() / 0.25), abs=0.15)
     with safe_open(out / "attributions.safetensors", framework="pt") as opened:
         assert opened.metadata()["baseline"] == found["baseline"]
@@ -58,7 +59,8 @@ def test_images_methods_side_by_side(xdnn, photos, tmp_path):
     assert "X-Gradient" in page
     figures = sorted(path.name for path in out.glob("*.png"))
     assert len(figures) == 6
-    assert Image.open(out / figures[0]).size[0] > 400
+    with Image.open(out / figures[0]) as figure:
+        assert figure.size[0] > 400
 
 
 def test_what_people_read(xdnn, photos, tmp_path):

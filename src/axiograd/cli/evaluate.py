@@ -30,6 +30,9 @@ def evaluate(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="JSON file, written after every batch; a stopped run goes on.")
     ] = None,
+    masking: Annotated[
+        str, typer.Option(help="What masked features become: blur, mean or zero; auto is blur where images allow it.")
+    ] = "auto",
     target: Annotated[
         str, typer.Option(help="label (predicted where there is none), predicted, or a class.")
     ] = "label",
@@ -63,6 +66,8 @@ def evaluate(
     wanted = options.read_list(metrics)
     if unknown := [name for name in wanted if name not in METRICS]:
         raise ConfigurationError(f"--metrics {unknown[0]}: choose some of {', '.join(METRICS)}.")
+    if masking not in {"auto", "blur", "mean", "zero"}:
+        raise ConfigurationError(f"--masking {masking}: choose auto, blur, mean or zero.")
     with speaking(as_json=json) as output:
         from axiograd.cli.evaluating import Measured, measure
         from axiograd.cli.explain import base_spec
@@ -90,6 +95,7 @@ def evaluate(
             "preprocessing": samples.prepared,
             "methods": names,
             "metrics": sorted(wanted),
+            "masking": masking,
             "target": target,
             "steps": steps,
             "seed": seed,
@@ -105,6 +111,7 @@ def evaluate(
                 samples,
                 measured,
                 wanted=set(wanted),
+                masking=masking,
                 target=target,
                 batch=batch_size,
                 skip_damaged=skip_damaged,

@@ -16,13 +16,15 @@ from axiograd.cli.attributing import like_of, scores_of, targets_of
 from axiograd.cli.methods import FROM_ZERO, Methods
 from axiograd.cli.samples import Samples
 from axiograd.errors import ConfigurationError, StorageError
-from axiograd.metrics import best_overlap, energy_inside, masking_curves, pointing_game
+from axiograd.metrics import Blur, best_overlap, energy_inside, masking_curves, pointing_game
+from axiograd.metrics.masking_value import MaskingValue
 
 MASKING = ("KPM", "KNM", "KAM", "RAM")
 LOCALISATION = ("energy inside", "pointing game", "best IoU")
 #: Class i of the 20 is class 10·i of the 200 that a network for all of Tiny ImageNet knows.
 TINY_STEP, TINY_CLASSES = 10, 200
 _TOP = 5
+_IMAGES = 4
 
 Values = dict[str, list[float]]
 
@@ -74,6 +76,7 @@ def measure(
     measured: Measured,
     *,
     wanted: set[str],
+    masking: str,
     target: str,
     batch: int,
     skip_damaged: bool,
@@ -102,7 +105,8 @@ def measure(
                 values["delta"] = attribution.double().flatten(1).sum(1) - difference
             if "masking" in wanted:
                 right = targets if labels is None else torch.tensor(labels, device=x.device)
-                curves = masking_curves(model, x, attribution, targets, labels=right)
+                background = _background(masking, x)
+                curves = masking_curves(model, x, attribution, targets, labels=right, masking=background)
                 values |= {metric: curves[metric].areas for metric in curves}
             if boxes is not None:
                 values |= _localisation(attribution, boxes)
@@ -111,6 +115,16 @@ def measure(
         measured.save(out)
         progress(measured.done)
     return measured
+
+
+def _background(masking: str, inputs: Tensor) -> MaskingValue:
+    """What masked features become: by default a blur, and the mean where images are too small to be blurred so."""
+    if masking == "blur":
+        return Blur()
+    if masking != "auto":
+        return "mean" if masking == "mean" else "zero"
+    small = inputs.dim() == _IMAGES and min(inputs.shape[-2:]) <= Blur().kernel_size // 2
+    return "mean" if small else None
 
 
 def _labels(samples: Samples, places: list[int], scores: Tensor) -> list[int] | None:

@@ -132,10 +132,12 @@ def read_tensors(path: Path, digest: str | None = None) -> Tensors:
         raise StorageError(f"{path} cannot be read ({error})") from error
     if digest is not None and hashlib.sha256(data).hexdigest() != digest:
         raise StorageError(f"{path} ({len(data)} bytes) does not have the checksum it was written with")
-    safetensors = _safetensors()
+    load = _safetensors().load
+    from safetensors import SafetensorError
+
     try:
-        found = safetensors.load(data)
-    except safetensors.SafetensorError as error:
+        found = load(data)
+    except SafetensorError as error:
         raise StorageError(f"{path} is damaged, or no safetensors file: {error}") from error
     # in the order of names: safetensors gives another one in each process, and ranks must go through them together
     return dict(sorted(found.items()))
