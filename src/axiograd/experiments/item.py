@@ -91,4 +91,6 @@ class Item:
     table: Callable[[Records], Table]
     #: A matplotlib figure in the paper's layout.
     figure: Callable[[Records], Any] | None = None
+    #: The same with pictures that are not ours to publish, where the data are at hand; written as SCALE.photos.png.
+    private_figure: Callable[[Records, Setting], Any] | None = None
     scales: tuple[Scale, ...] = field(default=("quick", "real", "full"))
