@@ -99,7 +99,7 @@ def flip(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where((torch.rand(len(x)) < 0.5)[:, None, None, None], x.flip(-1), x), y  # noqa: PLR2004
 
 
-def train(network: Network, task: Task, *, homogeneous: bool, seed: int, n_compared: int = 100) -> dict[str, Any]:
+def train(network: Network, task: Task, *, homogeneous: bool, seed: int, n_compared: int) -> dict[str, Any]:
     """Train one network; accuracies in per cent, at full and at lower contrast, and the difference to IG(128)."""
     torch.manual_seed(seed)
     model = get_model(
