@@ -3,8 +3,10 @@
 `python docs/pictures.py` draws all in a few minutes, `python docs/pictures.py Gini L1` some.
 """
 
+import copy
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +23,9 @@ from axiograd.report.colours import LINES
 FOLDER = Path(__file__).parent / "pictures"
 WITHOUT, WITH, SHADE = "#6b6f76", LINES[1], "#dfe8f1"
 BOX = "#111111"
-IMAGES, EPOCHS, BATCH = 1600, 4, 50
+IMAGES, EPOCHS, BATCH, FEW = 1600, 10, 50, 100
 SHOWN = 2  # images per picture
+PIXELS_PER_INCH = 110
 
 
 # --- Images: procedural shapes, a small convolutional X-DNN ------------------------------------------------
@@ -57,13 +60,15 @@ def trained(
     prior: priors.Prior | None = None,
     weight: float = 1.0,
     *,
+    start: nn.Module | None = None,
     outputs: Any = "target",
     epochs: int = EPOCHS,
     arguments: Callable[[Tensor], dict[str, Tensor]] = lambda rows: {},  # noqa: ARG005 (most priors take none)
 ) -> nn.Module:
-    """The same start and the same batches for every picture; only the prior differs."""
+    """From scratch, or from where another training ended."""
     torch.manual_seed(0)
-    model, loss = network(), AttributionLoss(F.cross_entropy, prior or priors.L1(), weight=weight, outputs=outputs)
+    model = network() if start is None else copy.deepcopy(start)
+    loss = AttributionLoss(F.cross_entropy, prior or priors.L1(), weight=weight, outputs=outputs)
     optimizer = torch.optim.Adam(model.parameters())
     total = epochs * -(-len(data) // BATCH)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, total_steps=total)
@@ -88,68 +93,66 @@ def right(model: nn.Module, data: TensorData) -> str:
         return f"{100 * float((model(centred(data.inputs)).argmax(1) == data.targets).float().mean()):.0f} % right"
 
 
-def maps(model: nn.Module, data: TensorData, n: int = SHOWN) -> Tensor:
-    return XGradient(model).attribute(centred(data.inputs[:n]), data.targets[:n])
-
-
 def draw_maps(
     name: str, data: TensorData, columns: dict[str, nn.Module], judged_on: TensorData, boxes: Tensor | None = None
 ) -> None:
     """Image, and its attribution in each model; the title has each model's accuracy."""
-    titled = {f"{title}\n{right(model, judged_on)}": maps(model, data) for title, model in columns.items()}
-    figure = report.compare(data.inputs[:SHOWN], titled, titles=[data.names[int(t)] for t in data.targets[:SHOWN]])
+    shown = torch.tensor([int((data.targets == kind).nonzero()[0]) for kind in (3, 1)])[:SHOWN]
+    x, y = data.inputs[shown], data.targets[shown]
+    titled = {
+        f"{title}\n{right(model, judged_on)}": XGradient(model).attribute(centred(x), y)
+        for title, model in columns.items()
+    }
+    figure = report.compare(x, titled, titles=[data.names[int(kind)] for kind in y])
     if boxes is not None:
         per_row = 1 + len(columns)
-        for i, (x0, y0, x1, y1) in enumerate(boxes[:SHOWN].tolist()):
+        for i, (x0, y0, x1, y1) in enumerate(boxes[shown].tolist()):
             for axes in figure.axes[i * per_row : (i + 1) * per_row]:
                 axes.add_patch(Rectangle((x0 - 0.5, y0 - 0.5), x1 - x0, y1 - y0, fill=False, edgecolor=BOX, lw=1.2))
-    report.save(figure, FOLDER / f"{name}.png", dpi=130)
+    report.save(figure, FOLDER / f"{name}.png", dpi=PIXELS_PER_INCH)
 
 
-def clean(n: int = IMAGES) -> tuple[TensorData, TensorData]:
-    return shapes("train", n), shapes("test", 400)
+@cache
+def clean() -> tuple[TensorData, TensorData, nn.Module]:
+    """Images to train and test with, and a network that was trained without a prior."""
+    train, test = shapes("train", IMAGES), shapes("test", 400)
+    return train, test, trained(train)
 
 
-def tagged() -> tuple[TensorData, TensorData, TensorData]:
-    """Training and test images with a tag that gives the class away, and test images with a random one."""
+@cache
+def tagged() -> tuple[TensorData, TensorData, TensorData, nn.Module]:
+    """The same with a tag that gives the class away; the third set has a random one."""
     kinds = (("train", IMAGES, "class"), ("test", 400, "class"), ("test", 400, "random"))
     train, test, random = (shapes(split, n, shortcut=tag, contrast=0.45) for split, n, tag in kinds)
-    return train, test, random
+    return train, test, random, trained(train)
 
 
 def draw_smoothness() -> None:
-    train, test = clean()
-    models = {"no prior": trained(train), "Smoothness": trained(train, priors.Smoothness(), 0.03)}
-    draw_maps("Smoothness", test, models, test)
+    train, test, plain = clean()
+    smooth = trained(train, priors.Smoothness(), 0.002, start=plain)
+    draw_maps("Smoothness", test, {"no prior": plain, "Smoothness": smooth}, test)
 
 
 def draw_low_frequency() -> None:
-    train, test = clean()
-    models = {"no prior": trained(train), "LowFrequency": trained(train, priors.LowFrequency(0.15), 3.0)}
-    draw_maps("LowFrequency", test, models, test)
+    train, test, plain = clean()
+    low = trained(train, priors.LowFrequency(0.15), 1.0, start=plain)
+    draw_maps("LowFrequency", test, {"no prior": plain, "LowFrequency": low}, test)
 
 
 def draw_right_reasons() -> None:
-    train, test, random = tagged()
+    train, test, random, plain = tagged()
     wrong = train.per_sample()["shortcuts"]
     mended = trained(
-        train, priors.RightReasons(), 1.0, outputs="random", epochs=8, arguments=lambda rows: {"mask": wrong[rows]}
+        train, priors.RightReasons(), 1.0, start=plain, outputs="random", arguments=lambda rows: {"mask": wrong[rows]}
     )
-    draw_maps("RightReasons", test, {"no prior": trained(train), "RightReasons": mended}, random)
+    draw_maps("RightReasons", test, {"no prior": plain, "RightReasons": mended}, random)
 
 
 def draw_energy() -> None:
-    train, test, random = tagged()
-    mended = trained(
-        train,
-        priors.Energy(),
-        3.0,
-        outputs="target",
-        epochs=8,
-        arguments=lambda rows: {"boxes": around(train.per_sample()["masks"][rows])},
-    )
-    boxes = around(test.per_sample()["masks"])
-    draw_maps("Energy", test, {"no prior": trained(train), "Energy": mended}, random, boxes)
+    train, test, random, plain = tagged()
+    boxes, shown = (around(data.per_sample()["masks"]) for data in (train, test))
+    mended = trained(train, priors.Energy(), 1.0, start=plain, arguments=lambda rows: {"boxes": boxes[rows]})
+    draw_maps("Energy", test, {"no prior": plain, "Energy": mended}, random, shown)
 
 
 def around(masks: Tensor) -> Tensor:
@@ -158,15 +161,16 @@ def around(masks: Tensor) -> Tensor:
 
 
 def draw_matching() -> None:
-    train, test = clean()
-    teacher = trained(train)
-    few = train.select(slice(0, 100))
+    train, test, teacher = clean()
+    few = train.select(slice(0, FEW))
     guide = XGradient(teacher).attribute(centred(few.inputs), few.targets)
-    alone = trained(few, epochs=40)
-    taught = trained(
-        few, priors.Matching("cosine"), 1.0, epochs=40, arguments=lambda rows: {"teacher": guide[rows]}
-    )
-    columns = {"teacher, 1600 images": teacher, "alone, 100 images": alone, "matching, 100 images": taught}
+    alone = trained(few, epochs=150)
+    taught = trained(few, priors.Matching("cosine"), 1.0, epochs=150, arguments=lambda rows: {"teacher": guide[rows]})
+    columns = {
+        f"teacher, {IMAGES} images": teacher,
+        f"alone, {FEW} images": alone,
+        f"Matching, {FEW} images": taught,
+    }
     draw_maps("Matching", test, columns, test)
 
 
@@ -211,9 +215,9 @@ def few_of_many(n: int) -> tuple[Tensor, Tensor]:
     return x, (x[:, :4].sum(1) + 0.8 * torch.randn(n) > 0).long()
 
 
-def draw_sparse(name: str, prior: priors.Prior, weight: float, *, as_share: bool) -> None:
+def draw_sparse(name: str, prior: priors.Prior, weight: float, *, n: int, as_share: bool) -> None:
     torch.manual_seed(1)
-    (x, y), test = few_of_many(80), few_of_many(2000)
+    (x, y), test = few_of_many(n), few_of_many(2000)
     figure, axes = panels("feature", "share of |attribution|, %" if as_share else "mean |attribution|")
     for each, (title, used) in zip(axes, {"no prior": None, name: prior}.items(), strict=True):
         model = fitted(x, y, used, weight)
@@ -224,15 +228,15 @@ def draw_sparse(name: str, prior: priors.Prior, weight: float, *, as_share: bool
         each.bar(range(4, 24), heights[4:], color=WITHOUT, label="noise", hatch="///", edgecolor="white", lw=0)
         each.set_title(f"{title}: {score(model, *test)}", fontsize=9.5)
     axes[1].legend(fontsize=8, frameon=False)
-    report.save(figure, FOLDER / f"{name}.png", dpi=130)
+    report.save(figure, FOLDER / f"{name}.png", dpi=PIXELS_PER_INCH)
 
 
 def draw_gini() -> None:
-    draw_sparse("Gini", priors.Gini(), 1.0, as_share=True)
+    draw_sparse("Gini", priors.Gini(), 1.0, n=80, as_share=True)
 
 
 def draw_l1() -> None:
-    draw_sparse("L1", priors.L1(), 0.03, as_share=False)
+    draw_sparse("L1", priors.L1(), 0.003, n=300, as_share=False)
 
 
 def survey(n: int, *, telling: bool) -> tuple[Tensor, Tensor]:
@@ -259,14 +263,14 @@ def draw_groups() -> None:
         bars[-1].set_hatch("///")
         bars[-1].set_edgecolor("white")
         each.set_title(f"{title}: {score(model, *test)}", fontsize=9.5)
-    report.save(figure, FOLDER / "Groups.png", dpi=130)
+    report.save(figure, FOLDER / "Groups.png", dpi=PIXELS_PER_INCH)
 
 
 def spectra(n: int) -> tuple[Tensor, Tensor]:
     """60 neighbouring wavelengths; two broad bands carry the class, everything carries noise."""
     y = torch.randint(2, (n,))
     place = torch.arange(60.0)
-    bands = torch.exp(-((place - 18) / 4) ** 2) - torch.exp(-((place - 42) / 4) ** 2)
+    bands = torch.exp(-(((place - 18) / 4) ** 2)) - torch.exp(-(((place - 42) / 4) ** 2))
     return (2.0 * y[:, None] - 1) * 0.35 * bands + torch.randn(n, 60), y
 
 
@@ -278,7 +282,7 @@ def draw_graph() -> None:
     for each, (title, used) in zip(
         axes, {"no prior": None, "GraphSmoothness": priors.GraphSmoothness(path + path.T)}.items(), strict=True
     ):
-        model = fitted(x, y, used, 30.0)
+        model = fitted(x, y, used, 3e-4)
         heights = XGradient(model).attribute(test[0]).abs().mean(0)
         for middle in (18, 42):
             each.axvspan(middle - 6, middle + 6, color=SHADE, lw=0, label="carries the class" if middle < 20 else None)
@@ -286,7 +290,7 @@ def draw_graph() -> None:
         each.set_title(f"{title}: {score(model, *test)}", fontsize=9.5)
     axes[0].set_ylabel("mean |attribution| / average", fontsize=9)
     axes[1].legend(fontsize=8, frameon=False)
-    report.save(figure, FOLDER / "GraphSmoothness.png", dpi=130)
+    report.save(figure, FOLDER / "GraphSmoothness.png", dpi=PIXELS_PER_INCH)
 
 
 PICTURES: dict[str, Callable[[], None]] = {
