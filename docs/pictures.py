@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
+from PIL import Image
 from torch import Tensor, nn
 
 from axiograd import AttributionLoss, XGradient, priors, report
@@ -25,7 +26,16 @@ WITHOUT, WITH, SHADE = "#6b6f76", LINES[1], "#dfe8f1"
 BOX = "#111111"
 IMAGES, EPOCHS, BATCH, FEW = 1600, 10, 50, 100
 SHOWN = 2  # images per picture
-PIXELS_PER_INCH = 110
+PIXELS_PER_INCH = 150
+
+
+def keep(figure: Any, name: str) -> None:
+    """A small file: 160 colours are enough."""
+    path = FOLDER / f"{name}.png"
+    report.save(figure, path, dpi=PIXELS_PER_INCH)
+    with Image.open(path) as picture:
+        few = picture.convert("RGB").quantize(160, dither=Image.Dither.NONE)
+    few.save(path, optimize=True)
 
 
 # --- Images: procedural shapes, a small convolutional X-DNN ------------------------------------------------
@@ -109,7 +119,7 @@ def draw_maps(
         for i, (x0, y0, x1, y1) in enumerate(boxes[shown].tolist()):
             for axes in figure.axes[i * per_row : (i + 1) * per_row]:
                 axes.add_patch(Rectangle((x0 - 0.5, y0 - 0.5), x1 - x0, y1 - y0, fill=False, edgecolor=BOX, lw=1.2))
-    report.save(figure, FOLDER / f"{name}.png", dpi=PIXELS_PER_INCH)
+    keep(figure, name)
 
 
 @cache
@@ -123,19 +133,19 @@ def clean() -> tuple[TensorData, TensorData, nn.Module]:
 def tagged() -> tuple[TensorData, TensorData, TensorData, nn.Module]:
     """The same with a tag that gives the class away; the third set has a random one."""
     kinds = (("train", IMAGES, "class"), ("test", 400, "class"), ("test", 400, "random"))
-    train, test, random = (shapes(split, n, shortcut=tag, contrast=0.45) for split, n, tag in kinds)
-    return train, test, random, trained(train)
+    train, test, random = (shapes(split, n, shortcut=tag, contrast=0.3) for split, n, tag in kinds)
+    return train, test, random, trained(train, epochs=5)
 
 
 def draw_smoothness() -> None:
     train, test, plain = clean()
-    smooth = trained(train, priors.Smoothness(), 0.002, start=plain)
+    smooth = trained(train, priors.Smoothness(), 0.005, start=plain)
     draw_maps("Smoothness", test, {"no prior": plain, "Smoothness": smooth}, test)
 
 
 def draw_low_frequency() -> None:
     train, test, plain = clean()
-    low = trained(train, priors.LowFrequency(0.15), 1.0, start=plain)
+    low = trained(train, priors.LowFrequency(0.15), 10.0, start=plain)
     draw_maps("LowFrequency", test, {"no prior": plain, "LowFrequency": low}, test)
 
 
@@ -228,7 +238,7 @@ def draw_sparse(name: str, prior: priors.Prior, weight: float, *, n: int, as_sha
         each.bar(range(4, 24), heights[4:], color=WITHOUT, label="noise", hatch="///", edgecolor="white", lw=0)
         each.set_title(f"{title}: {score(model, *test)}", fontsize=9.5)
     axes[1].legend(fontsize=8, frameon=False)
-    report.save(figure, FOLDER / f"{name}.png", dpi=PIXELS_PER_INCH)
+    keep(figure, name)
 
 
 def draw_gini() -> None:
@@ -263,7 +273,7 @@ def draw_groups() -> None:
         bars[-1].set_hatch("///")
         bars[-1].set_edgecolor("white")
         each.set_title(f"{title}: {score(model, *test)}", fontsize=9.5)
-    report.save(figure, FOLDER / "Groups.png", dpi=PIXELS_PER_INCH)
+    keep(figure, "Groups")
 
 
 def spectra(n: int) -> tuple[Tensor, Tensor]:
@@ -284,13 +294,14 @@ def draw_graph() -> None:
     ):
         model = fitted(x, y, used, 3e-4)
         heights = XGradient(model).attribute(test[0]).abs().mean(0)
-        for middle in (18, 42):
-            each.axvspan(middle - 6, middle + 6, color=SHADE, lw=0, label="carries the class" if middle < 20 else None)
+        for middle, label in ((18, "carries the class"), (42, None)):
+            each.axvspan(middle - 6, middle + 6, color=SHADE, lw=0, label=label)
         each.plot(heights / heights.mean(), color=WITHOUT if used is None else WITH, lw=1.6)
         each.set_title(f"{title}: {score(model, *test)}", fontsize=9.5)
     axes[0].set_ylabel("mean |attribution| / average", fontsize=9)
-    axes[1].legend(fontsize=8, frameon=False)
-    report.save(figure, FOLDER / "GraphSmoothness.png", dpi=PIXELS_PER_INCH)
+    axes[1].legend(fontsize=8, frameon=False, loc="upper left")
+    axes[1].set_ylim(0, None)
+    keep(figure, "GraphSmoothness")
 
 
 PICTURES: dict[str, Callable[[], None]] = {
