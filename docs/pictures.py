@@ -26,16 +26,16 @@ WITHOUT, WITH, SHADE = "#6b6f76", LINES[1], "#dfe8f1"
 BOX = "#111111"
 IMAGES, EPOCHS, BATCH, FEW = 1600, 10, 50, 100
 SHOWN = 2  # images per picture
-PIXELS_PER_INCH = 150
+PIXELS_PER_INCH = 105
 
 
 def keep(figure: Any, name: str) -> None:
-    """A small file: 160 colours are enough."""
+    """A small file, without transparency."""
     path = FOLDER / f"{name}.png"
     report.save(figure, path, dpi=PIXELS_PER_INCH)
     with Image.open(path) as picture:
-        few = picture.convert("RGB").quantize(160, dither=Image.Dither.NONE)
-    few.save(path, optimize=True)
+        opaque = picture.convert("RGB")
+    opaque.save(path, optimize=True)
 
 
 # --- Images: procedural shapes, a small convolutional X-DNN ------------------------------------------------
@@ -133,13 +133,13 @@ def clean() -> tuple[TensorData, TensorData, nn.Module]:
 def tagged() -> tuple[TensorData, TensorData, TensorData, nn.Module]:
     """The same with a tag that gives the class away; the third set has a random one."""
     kinds = (("train", IMAGES, "class"), ("test", 400, "class"), ("test", 400, "random"))
-    train, test, random = (shapes(split, n, shortcut=tag, contrast=0.3) for split, n, tag in kinds)
+    train, test, random = (shapes(split, n, shortcut=tag, contrast=0.42) for split, n, tag in kinds)
     return train, test, random, trained(train, epochs=5)
 
 
 def draw_smoothness() -> None:
     train, test, plain = clean()
-    smooth = trained(train, priors.Smoothness(), 0.005, start=plain)
+    smooth = trained(train, priors.Smoothness(), 0.002, start=plain)
     draw_maps("Smoothness", test, {"no prior": plain, "Smoothness": smooth}, test)
 
 
@@ -153,7 +153,13 @@ def draw_right_reasons() -> None:
     train, test, random, plain = tagged()
     wrong = train.per_sample()["shortcuts"]
     mended = trained(
-        train, priors.RightReasons(), 1.0, start=plain, outputs="random", arguments=lambda rows: {"mask": wrong[rows]}
+        train,
+        priors.RightReasons(),
+        1.0,
+        start=plain,
+        outputs="random",
+        epochs=16,
+        arguments=lambda rows: {"mask": wrong[rows]},
     )
     draw_maps("RightReasons", test, {"no prior": plain, "RightReasons": mended}, random)
 
@@ -161,7 +167,7 @@ def draw_right_reasons() -> None:
 def draw_energy() -> None:
     train, test, random, plain = tagged()
     boxes, shown = (around(data.per_sample()["masks"]) for data in (train, test))
-    mended = trained(train, priors.Energy(), 1.0, start=plain, arguments=lambda rows: {"boxes": boxes[rows]})
+    mended = trained(train, priors.Energy(), 1.0, start=plain, epochs=16, arguments=lambda rows: {"boxes": boxes[rows]})
     draw_maps("Energy", test, {"no prior": plain, "Energy": mended}, random, shown)
 
 
