@@ -14,6 +14,7 @@ from rich.console import Console
 from axiograd._version import __version__
 from axiograd.cli.check import check
 from axiograd.cli.demo import demo
+from axiograd.cli.reproduce import reproduce
 from axiograd.cli.train import train
 from axiograd.errors import AxiogradError, ConfigurationError, DataMissingError
 
@@ -25,7 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, check, train):
+for command in (demo, check, train, reproduce):
     app.command()(command)
 
 _debug = False
