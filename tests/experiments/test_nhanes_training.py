@@ -110,9 +110,7 @@ def test_test_rows_are_all_others():
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    x, x_test, y, y_test = train_test_split(
-        table.inputs.numpy(), table.targets.numpy(), train_size=200, random_state=7
-    )
+    x, x_test, y, y_test = train_test_split(table.inputs.numpy(), table.targets.numpy(), train_size=200, random_state=7)
     x, _, y, _ = train_test_split(x, y, train_size=100, random_state=7)
     scaling = make_pipeline(SimpleImputer(), StandardScaler()).fit(x)
     with torch.no_grad():

@@ -130,5 +130,6 @@ class Networks:
 
 
 def masked(values: Tensor, activations: Tensor) -> Tensor:
-    """The values where the ReLU is open, 0 elsewhere, as in the backward pass of `torch.relu`."""
-    return torch.ops.aten.threshold_backward(values, activations, 0)  # type: ignore[no-any-return]  # torch leaves it untyped
+    """The values where the ReLU is open, 0 elsewhere, as in the backward pass of `torch.relu`; in place."""
+    torch.ops.aten.threshold_backward.grad_input(values, activations, 0, grad_input=values)
+    return values

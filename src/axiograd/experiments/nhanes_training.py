@@ -78,7 +78,7 @@ def train(
             for kept, parameter in zip(best.parameters, networks.parameters, strict=True):
                 kept.index_copy_(0, better, parameter.index_select(0, better))
     for parameter in parameters:
-        parameter.requires_grad_(requires_grad=False).grad = None
+        parameter.requires_grad_(False).grad = None
     return Trained(best, val, at)
 
 
