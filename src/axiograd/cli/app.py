@@ -24,6 +24,7 @@ from axiograd.cli.demo import demo
 from axiograd.cli.evaluate import evaluate
 from axiograd.cli.explain import explain
 from axiograd.cli.models import models
+from axiograd.cli.reproduce import reproduce
 from axiograd.cli.train import train
 from axiograd.errors import AxiogradError, ConversionError, DataMissingError, NotHomogeneousError, StorageError
 
@@ -45,6 +46,7 @@ SUBCOMMANDS = (
     evaluate,
     audit,
     train,
+    reproduce,
     models,
     datasets,
 )

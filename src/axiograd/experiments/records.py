@@ -84,6 +84,18 @@ class Records:
         """Save a piece, in place of an older one with the same key."""
         new = Piece(_plain(key), _plain(values), self.command, self.versions)
         self.pieces = [piece for piece in self.pieces if piece.key != new.key] + [new]
+        self.save()
+        return new.values
+
+    def merge(self, other: Records) -> None:
+        """Take over the pieces of other records of the same data and settings, as they are, that are not here."""
+        known = [piece.key for piece in self.pieces]
+        mine = list(self.pieces)
+        self._continue(other)
+        self.pieces = mine + [piece for piece in other.pieces if piece.key not in known]
+
+    def save(self) -> None:
+        """Write the file, complete or not at all."""
         content = {
             "format": FORMAT,
             "data": self.data,
@@ -91,12 +103,11 @@ class Records:
             "pieces": [asdict(piece) for piece in self.pieces],
         }
         write_atomically(self.path, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
-        return new.values
 
     def _continue(self, old: Records) -> None:
         if old.data != self.data:
             raise ConfigurationError(
-                f"{self.path} has results on {old.data!r}, not on {self.data!r}; choose another file"
+                f"{old.path} has results on {old.data!r}, not on {self.data!r}; choose another file"
             )
         names = sorted(old.settings.keys() | self.settings.keys())
         changed = [
@@ -106,7 +117,7 @@ class Records:
         ]
         if changed:
             raise ConfigurationError(
-                f"{self.path} has results with other settings ({'; '.join(changed)}); "
+                f"{old.path} has results with other settings ({'; '.join(changed)}); "
                 "choose another place for the new ones, or repeat the old settings to continue"
             )
         self.pieces = list(old.pieces)

@@ -1,0 +1,106 @@
+"""`axiograd reproduce NAME…`: the paper's tables and figures."""
+
+from __future__ import annotations
+
+import json as json_module
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markdown import Markdown
+from rich.table import Table as RichTable
+
+from axiograd.errors import ConfigurationError
+
+NAMES = (
+    "table1, table2, table3, fig1-left, fig1-right, fig2-left, fig2-right, fig3, fig4, efficiency, difference "
+    "(the right half of table2 for pretrained networks), or all."
+)
+
+#: Columns of output that is not a terminal: no table is wider.
+WIDE = 400
+
+
+def reproduce(
+    names: Annotated[list[str], typer.Argument(help=f"What to reproduce: {NAMES}", metavar="NAME…")],
+    *,
+    quick: Annotated[bool, typer.Option("--quick", help="Minutes, and no data needed: tiny networks.")] = False,
+    imagenet: Annotated[Path | None, typer.Option(help="ImageNet's folder (with val/<wnid>/): full scale.")] = None,
+    weights: Annotated[Path | None, typer.Option(help="Folder of the paper's published checkpoints.")] = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the results.")] = Path("results"),
+    seed: Annotated[int, typer.Option(help="Seed of everything that is drawn.")] = 0,
+    part: Annotated[str | None, typer.Option(help="This process's share of the pieces, such as 2/8.")] = None,
+    only_render: Annotated[
+        bool, typer.Option("--only-render", help="Compute nothing: tables and figures anew.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the tables as JSON.")] = False,
+) -> None:
+    """Reproduce tables and figures of the paper, its numbers beside ours.
+
+    Three scales:
+
+    * `axiograd reproduce table3 --quick` trains tiny networks on procedural shapes. Nothing to download.
+
+    * `axiograd reproduce table3` uses pretrained networks and the data in AXIOGRAD_DATA; what is missing is named.
+
+    * `axiograd reproduce table3 --imagenet ROOT --weights DIR` is the paper's own: ImageNet, published checkpoints.
+
+    Results are saved piece by piece in OUT/NAME/SCALE.json. **Stop whenever you like: the same command goes on**, and
+    what is there already is not computed again. The table (.csv, .md) and the figure (.png, .pdf) are beside it.
+
+    Several processes share the work: `torchrun --nproc-per-node 8 -m axiograd reproduce table3 …`, or one
+    `--part 1/8` … `--part 8/8` on each of eight machines with a common folder. The last one to finish merges them.
+    """
+    from axiograd.experiments.item import Setting
+    from axiograd.experiments.reproduce import ITEMS, Share, find, run
+
+    if quick and (imagenet or weights):
+        raise ConfigurationError("--quick needs no data: leave out --imagenet and --weights, or --quick")
+    if (imagenet is None) != (weights is None):
+        raise ConfigurationError("the paper's full scale needs both --imagenet ROOT and --weights DIR")
+    setting = Setting("quick" if quick else "full" if imagenet else "real", seed, imagenet, weights)
+    chosen = list(ITEMS) if "all" in names else list(dict.fromkeys(names))
+    items = [find(name) for name in chosen]
+    share = Share.ensure(part)
+    console, said = Console(), Console(stderr=True)
+    found = []
+    for item in items:
+        done = run(item, setting, out, command=command(), share=share, only_render=only_render)
+        if json:
+            found.append(
+                {
+                    "item": item.name,
+                    "scale": done.setting.scale,
+                    "header": done.table.header,
+                    "rows": done.table.rows,
+                    "note": done.table.note,
+                    "missing_pieces": done.missing,
+                    "files": [str(path) for path in done.files],
+                }
+            )
+            continue
+        show(console, item.title, done.table.header, done.table.rows)
+        if done.table.note:
+            console.print(Markdown(done.table.note))
+        if done.missing:
+            said.print(f"{done.missing} of {done.total} pieces are still missing.")
+        said.print("Written: " + ", ".join(map(os.fspath, done.files)), highlight=False, soft_wrap=True)
+    if json:
+        print(json_module.dumps(found, indent=1, ensure_ascii=False))
+
+
+def show(console: Console, title: str, header: tuple[str, ...], rows: tuple[tuple[object, ...], ...]) -> None:
+    """A table in the terminal; nothing is cut off where the output is not one."""
+    table = RichTable(*header, title=title, title_justify="left")
+    for row in rows:
+        table.add_row(*("" if cell is None else str(cell) for cell in row))
+    (console if console.is_terminal else Console(width=WIDE, file=console.file)).print(table)
+
+
+def command() -> str:
+    """What was typed, to be kept with the results."""
+    return shlex.join(["axiograd", *sys.argv[1:]])

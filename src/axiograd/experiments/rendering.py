@@ -1,0 +1,42 @@
+"""An item's records as files: table, figure, and the page that shows them with what is needed to repeat them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from axiograd._files import write_atomically
+from axiograd.experiments.item import Item, Setting, Table
+from axiograd.experiments.records import Records, provenance
+from axiograd.report import _canvas as canvas
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """What was written."""
+
+    item: Item
+    setting: Setting
+    table: Table
+    files: tuple[Path, ...]
+    missing: int
+    total: int
+
+
+def render(item: Item, setting: Setting, records: Records, whole: Path, *, missing: int, total: int) -> Rendered:
+    """Write the CSV, the Markdown and the figures beside the records."""
+    table = item.table(records)
+    files = [whole, write_atomically(whole.with_suffix(".csv"), table.csv().encode())]
+    if item.figure is not None:
+        pictures = [whole.with_suffix(".png"), whole.with_suffix(".pdf")]
+        canvas.save(item.figure(records), pictures)
+        files += pictures
+        if item.private_figure is not None and (figure := item.private_figure(records, setting)) is not None:
+            private = [whole.with_name(f"{whole.stem}.photos{kind}") for kind in (".png", ".pdf")]
+            canvas.save(figure, private)
+            files += private
+    incomplete = f"**Not complete: {missing} of {total} pieces are missing.**" if missing else ""
+    picture = f"![{item.title}]({whole.stem}.png)" if item.figure is not None else ""
+    parts = [f"# {item.title}", incomplete, table.markdown(), picture, provenance(records)]
+    page = write_atomically(whole.with_suffix(".md"), ("\n\n".join(filter(None, parts)) + "\n").encode())
+    return Rendered(item, setting, table, (*files, page), missing, total)

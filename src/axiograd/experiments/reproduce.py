@@ -1,0 +1,206 @@
+"""Runs an item of the paper piece by piece, alone or as one of several processes, and writes what follows from it.
+
+OUT/NAME/SCALE.json   records, saved after every piece; a run that was stopped goes on from there
+OUT/NAME/SCALE.csv, .md, .png, .pdf
+OUT/NAME/SCALE.part-2-of-8.json   the records of one of several processes, until all pieces are there
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from axiograd.errors import AxiogradError, ConfigurationError, MissingExtraError
+from axiograd.experiments.item import Item, Plan, Setting, Work
+from axiograd.experiments.records import Records, read
+from axiograd.experiments.rendering import Rendered, render
+
+#: Where each item is defined. Modules are imported when asked for.
+ITEMS: Mapping[str, str] = {
+    "table1": "axiograd.experiments.table1:ITEM",
+    "table2": "axiograd.experiments.table2:ITEM",
+    "difference": "axiograd.experiments.difference:ITEM",
+    "table3": "axiograd.experiments.table3:ITEM",
+    "fig1-left": "axiograd.experiments.fig1:LEFT",
+    "fig1-right": "axiograd.experiments.fig1:RIGHT",
+    "fig2-left": "axiograd.experiments.fig2_left:ITEM",
+    "fig2-right": "axiograd.experiments.panels:FIG2_RIGHT",
+    "fig3": "axiograd.experiments.fig3:ITEM",
+    "fig4": "axiograd.experiments.panels:FIG4",
+    "efficiency": "axiograd.experiments.efficiency:ITEM",
+    "box-energy": "axiograd.experiments.box_energy:ITEM",
+}
+
+#: Told of every piece that is there: its cost, and all that is left.
+Progress = Callable[[float, str], None]
+
+
+def find(name: str) -> Item:
+    """An item by its name.
+
+    >>> find("table3").title
+    'Table 3: masking metrics of attribution methods'
+    """
+    if name not in ITEMS:
+        raise ConfigurationError(f"no item {name!r}; there are: {', '.join(ITEMS)}, and all")
+    module, _, attribute = ITEMS[name].partition(":")
+    item: Item = getattr(importlib.import_module(module), attribute)
+    return item
+
+
+@dataclass(frozen=True)
+class Share:
+    """Which of several processes this is: it takes every n-th piece.
+
+    >>> Share.ensure("2/8")
+    Share(number=2, of=8)
+    """
+
+    number: int = 1
+    of: int = 1
+
+    @classmethod
+    def ensure(cls, text: str | None) -> Share:
+        """From "2/8", else from the environment that torchrun makes, else the only process."""
+        if text is None:
+            rank, size = (os.environ.get(name) for name in ("RANK", "WORLD_SIZE"))
+            return cls(int(rank) + 1, int(size)) if rank and size else cls()
+        found = re.fullmatch(r"(\d+)/(\d+)", text)
+        if found is None or not 1 <= int(found[1]) <= int(found[2]):
+            raise ConfigurationError(f"--part {text}: expected the number of this process and of all, such as 2/8")
+        return cls(int(found[1]), int(found[2]))
+
+    def path(self, whole: Path) -> Path:
+        """The file of this process's own records."""
+        if self.of == 1:
+            return whole
+        return whole.with_name(f"{whole.stem}.part-{self.number}-of-{self.of}.json")
+
+
+def fitting(item: Item, setting: Setting) -> Setting:
+    """The setting at a scale that the item has: what needs no ImageNet is the same at full scale as with real data."""
+    if setting.scale in item.scales:
+        return setting
+    if setting.scale == "full" and "real" in item.scales:
+        return replace(setting, scale="real")
+    raise ConfigurationError(f"{item.name} cannot be run at the {setting.scale} scale: {', '.join(item.scales)}")
+
+
+def run(
+    item: Item,
+    setting: Setting,
+    out: Path,
+    *,
+    command: str,
+    share: Share | None = None,
+    only_render: bool = False,
+) -> Rendered:
+    """Do what is left of an item, in this process's share, and render what is there."""
+    share = share or Share()
+    setting = fitting(item, setting)
+    whole = out / item.name / f"{setting.scale}.json"
+    plan = item.plan(setting)
+    if not only_render:
+        work_through(item, plan, whole, command=command, share=share)
+    records = gathered(plan, whole, command)
+    if not records.pieces:
+        raise ConfigurationError(f"{whole} is not there yet: nothing to render; run without --only-render first")
+    todo, missing = state(plan, records)
+    if not missing:
+        # The parts are now in the whole.
+        records.save()
+        for part in parts(whole):
+            part.unlink(missing_ok=True)
+    return render(item, setting, records, whole, missing=len(missing), total=len(todo))
+
+
+def work_through(item: Item, plan: Plan, whole: Path, *, command: str, share: Share) -> None:
+    """Stage by stage, the pieces of this process that no file holds."""
+    own = Records(share.path(whole), command=command, data=plan.data, settings=plan.settings)
+    for number, stage in enumerate(plan.stages, start=1):
+        known = gathered(plan, whole, command)
+        todo = list(stage(known))
+        mine = [work for place, work in enumerate(todo) if place % share.of == share.number - 1]
+        with bar(item.name, mine) as done:
+            for work in mine:
+                if known.get(**work.key) is None:
+                    own.add(work.compute(), **work.key)
+                done(work.cost, said(work.key))
+        if number < len(plan.stages):
+            missing = missing_of(todo, gathered(plan, whole, command))
+            if missing:
+                raise ConfigurationError(
+                    f"{item.name}: stage {number} of {len(plan.stages)} has {len(missing)} pieces that other processes "
+                    "have not finished, and the next stage depends on them: start the same command again when they are "
+                    "done, or use one process"
+                )
+
+
+def gathered(plan: Plan, whole: Path, command: str) -> Records:
+    """All the pieces of the item's files, in memory."""
+    records = Records(whole, command=command, data=plan.data, settings=plan.settings)
+    for part in parts(whole):
+        try:
+            other = read(part)
+        except AxiogradError:
+            # Another process has just moved its pieces into the whole.
+            if part.exists():
+                raise
+            records.merge(read(whole))
+        else:
+            records.merge(other)
+    return records
+
+
+def parts(whole: Path) -> list[Path]:
+    """The files of several processes."""
+    return sorted(whole.parent.glob(f"{whole.stem}.part-*-of-*.json"))
+
+
+def state(plan: Plan, records: Records) -> tuple[list[Work], list[Work]]:
+    """All the pieces, and those that are missing; stages that cannot be listed yet are missing as one."""
+    todo: list[Work] = []
+    for stage in plan.stages:
+        listed = list(stage(records))
+        todo += listed
+        if missing := missing_of(listed, records):
+            return todo, missing
+    return todo, []
+
+
+def missing_of(todo: Sequence[Work], records: Records) -> list[Work]:
+    """The pieces that are not in the records."""
+    return [work for work in todo if records.get(**work.key) is None]
+
+
+def said(key: Mapping[str, object]) -> str:
+    """A key in a few words.
+
+    >>> said({"form": "lifted", "images": [0, 20]})
+    'lifted, 0–20'
+    """
+    return ", ".join("–".join(map(str, v)) if isinstance(v, list) else str(v) for v in key.values())
+
+
+@contextmanager
+def bar(name: str, works: Sequence[Work]) -> Iterator[Progress]:
+    """A progress bar on standard error; the remaining time is by the costs of the pieces."""
+    try:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress as Bar, TextColumn, TimeRemainingColumn
+    except ImportError as error:
+        raise MissingExtraError("rich", "cli", "the progress of an experiment") from error
+    total = sum(work.cost for work in works)
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
+    # A window of an hour: pieces may take minutes.
+    with Bar(
+        *columns, TimeRemainingColumn(), TextColumn("{task.fields[last]}"), console=Console(stderr=True),
+        speed_estimate_period=3600,
+    ) as drawn:  # fmt: skip
+        task = drawn.add_task(name, total=total, last="")
+        yield lambda cost, last: drawn.update(task, advance=cost, last=last)

@@ -1,0 +1,132 @@
+"""Table 3: KPM, KNM, KAM and RAM of every method, on regular networks and on X-DNNs.
+
+A piece is one method on one network and a chunk of images; what is drawn in it depends on the seed and the chunk alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from axiograd.attribution import (
+    Attribution,
+    ExpectedGradients,
+    Gradient,
+    InputXGradient,
+    IntegratedGradients,
+    RandomAttribution,
+    XGradient,
+)
+from axiograd.experiments import image_networks
+from axiograd.experiments.chunks import Chunk, chunks, moments, stored
+from axiograd.experiments.image_networks import FAMILIES, Family
+from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work
+from axiograd.experiments.paper import TABLE3
+from axiograd.experiments.records import Records
+from axiograd.metrics import masking_curves
+
+METRICS = ("KPM", "KNM", "KAM", "RAM")
+#: Photos attributed at once, gradients at once, and masked copies at once.
+BATCH, ROWS, COPIES = 4, 16, 32
+STEPS = 128
+
+#: A method from a network, what references are drawn from, and a generator for what is drawn.
+Factory = Callable[[nn.Module, Any, torch.Generator], Attribution]
+METHODS: Mapping[str, Factory] = {
+    "IG (128)": lambda model, _, __: IntegratedGradients(model, STEPS, internal_batch_size=ROWS),
+    "Random": lambda model, _, generator: RandomAttribution(model, generator=generator),
+    "Grad (1)": lambda model, _, __: Gradient(model),
+    "EG (1)": lambda model, data, generator: ExpectedGradients(model, data, generator=generator),
+    "Input×Gradient (1)": lambda model, _, __: InputXGradient(model),
+    "X-Gradient (1)": lambda model, _, __: XGradient(model),
+}
+#: On an X-DNN, Input×Gradient is X-Gradient; on a regular network there is no X-Gradient.
+ONLY = {"Input×Gradient (1)": False, "X-Gradient (1)": True}
+#: Images in a piece, and images in all where not every one is measured.
+SIZES: Mapping[str, tuple[int, int | None]] = {"quick": (40, 80), "real": (20, None), "full": (250, None)}
+
+
+def families(setting: Setting) -> tuple[Family, ...]:
+    """The paper's three at full scale; SqueezeNet stands for its AlexNet elsewhere."""
+    return FAMILIES[setting.scale] if setting.scale == "full" else FAMILIES[setting.scale][:1]
+
+
+def measure(family: Family, form: str, method: str, chunk: Chunk, setting: Setting) -> dict[str, Any]:
+    """The four areas of each image."""
+    model, data = image_networks.network(family, form, setting), image_networks.images(family, setting)
+    generator = torch.Generator().manual_seed(setting.seed * 100_003 + chunk.start)
+    attribution = METHODS[method](model, data, generator)
+    areas: dict[str, list[float]] = {metric: [] for metric in METRICS}
+    for start in range(0, len(chunk.indices), BATCH):
+        inputs, labels = image_networks.batch(data, chunk.indices[start : start + BATCH], family)
+        found = attribution.attribute(inputs, labels)
+        curves = masking_curves(model, inputs, found, labels, max_rows=COPIES)
+        for metric in METRICS:
+            areas[metric] += curves[metric].areas.tolist()
+    return stored(areas, per_image=setting.scale != "full")
+
+
+def plan(setting: Setting) -> Plan:
+    """All methods of a chunk before the next chunk, so that what is there is comparable at any time."""
+    chunk_size, n = SIZES[setting.scale]
+    found = families(setting)
+    data = image_networks.images(found[0], setting)
+    indices = image_networks.order(data, setting.seed, n)
+
+    def stage(_: Records) -> Sequence[Work]:
+        return [
+            Work(
+                {"network": family.key, "form": form, "method": method, "images": chunk.key},
+                partial(measure, family, form, method, chunk, setting),
+                # In forward passes: about two for a gradient, and the masked copies.
+                len(chunk.indices) * (64 + (2 * STEPS if method.startswith("IG") else 2)),
+            )
+            for chunk in chunks(indices, chunk_size)
+            for family in found
+            for form in family.forms
+            for method in METHODS
+            if ONLY.get(method, form != "regular") == (form != "regular")
+        ]
+
+    settings = {**image_networks.described(setting), "images": len(indices), "scale": setting.scale}
+    return Plan(data.name, settings, (stage,))
+
+
+def table(records: Records) -> Table:
+    """One line per network and method, mean ± standard error over images, beside AlexNet's and X-AlexNet's."""
+    rows: list[tuple[Cell, ...]] = []
+    for family in FAMILIES[records.settings["scale"]]:
+        for form in family.forms:
+            for method in METHODS:
+                pieces = records.find(network=family.key, form=form, method=method)
+                if not pieces:
+                    continue
+                found = [moments(pieces, metric) for metric in METRICS]
+                role = "AlexNet" if form == "regular" else "X-AlexNet"
+                paper = TABLE3[role].get(method) if family.paper == "AlexNet" else None
+                ours = [each.text(2) for each in found]
+                theirs = [f"{value:.2f}" for value in paper] if paper else [None] * len(METRICS)
+                rows.append((family.name(form), method, *ours, *theirs, found[0].n))
+    arrows = ("KPM ↑", "KNM ↓", "KAM ↑", "RAM ↓")
+    header = ("network", "method", *arrows, *(f"paper {arrow}" for arrow in arrows), "images")
+    return Table(header, tuple(rows), NOTES[records.settings["scale"]])
+
+
+_COMMON = (
+    "Areas under the masking curves, mean ± standard error over images; KPM and KNM in units of the target's logit, "
+    "KAM and RAM in per cent of top-1 accuracy. The number in parentheses counts gradients. "
+)
+NOTES: Mapping[str, str] = {
+    "quick": _COMMON + "The paper's columns are of AlexNet and X-AlexNet on ImageNet: other networks, other images, so "
+    "only the order of the methods compares.",
+    "real": _COMMON + "The paper's columns are of AlexNet and X-AlexNet on ImageNet's validation split; ours are of a "
+    "pretrained SqueezeNet 1.1 and the X-DNNs made of it without training, on photos that it was probably trained on, "
+    "so that the order of the methods compares, and not the numbers.",
+    "full": _COMMON,
+}
+
+ITEM = Item("table3", "Table 3: masking metrics of attribution methods", plan, table)
