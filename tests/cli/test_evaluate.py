@@ -94,8 +94,31 @@ def test_boxes_include_their_last_pixel():
     assert float(found["best IoU"]) == pytest.approx(6 / 16)  # all 16 pixels have A ≥ 0
 
 
-def test_data_for_another_model(mine, photos):
+def test_folders_are_matched_to_outputs_by_number_or_by_name(mine, photos, tmp_path):
     (photos / "ant").mkdir()
-    done = axiograd("evaluate", f"{mine}:build", "--data", photos, *SMALL, "-m", "gradient", "--batch-size", "6")
+    command = (
+        "evaluate",
+        f"{mine}:build",
+        "--data",
+        photos,
+        *SMALL,
+        "-m",
+        "gradient",
+        "--metrics",
+        "accuracy",
+        "--json",
+    )
+    done = axiograd(*command)
     assert done.code == 2
-    assert "the model has 3 outputs" in done.err
+    assert "4 classes and the model 3 outputs" in done.err
+    (photos / "ant").rmdir()
+    by_number = axiograd(*command).json["accuracy_percent"]["top-1"]["mean"]
+    (tmp_path / "names.txt").write_text("cat\ndog\nowl\n")
+    by_name = (axiograd(*command, "--classes", tmp_path / "names.txt")).json["accuracy_percent"]["top-1"]["mean"]
+    assert by_name == by_number
+    shares = []
+    for order in ("cat dog owl", "dog owl cat", "owl cat dog"):
+        (tmp_path / "names.txt").write_text(order.replace(" ", "\n"))
+        done = axiograd(*command, "--classes", tmp_path / "names.txt")
+        shares.append(done.json["accuracy_percent"]["top-1"]["mean"])
+    assert sum(shares) == pytest.approx(100)  # each sample is right in exactly one of the three orders

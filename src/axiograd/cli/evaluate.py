@@ -36,6 +36,7 @@ def evaluate(
     target: Annotated[
         str, typer.Option(help="label (predicted where there is none), predicted, or a class.")
     ] = "label",
+    classes: options.Classes = None,
     split: Annotated[str | None, typer.Option(help="Split of a data set.  [default: val or test]")] = None,
     limit: options.Limit = None,
     preprocess: options.Preprocessing = None,
@@ -69,6 +70,7 @@ def evaluate(
     if masking not in {"auto", "blur", "mean", "zero"}:
         raise ConfigurationError(f"--masking {masking}: choose auto, blur, mean or zero.")
     with speaking(as_json=json) as output:
+        from axiograd.cli.classes import read_names
         from axiograd.cli.evaluating import Measured, measure
         from axiograd.cli.explain import base_spec
         from axiograd.cli.methods import Methods, read_methods
@@ -115,6 +117,7 @@ def evaluate(
                 target=target,
                 batch=batch_size,
                 skip_damaged=skip_damaged,
+                names=[] if classes is None else read_names(classes),
                 out=out,
                 progress=lambda done: bar.update(task, completed=done),
             )

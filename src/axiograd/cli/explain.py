@@ -103,7 +103,7 @@ def _attributed(
     output: Output, methods: Any, samples: Any, target: str, batch: int, classes: Path | None, *, skip_damaged: bool
 ) -> Story:
     from axiograd.cli.attributing import attribute, like_of
-    from axiograd.cli.classes import ClassNames
+    from axiograd.cli.classes import ClassNames, read_names
     from axiograd.cli.picturing import Story
 
     if "expected-gradients" in methods.names:
@@ -119,6 +119,7 @@ def _attributed(
                 target=target,
                 batch=batch,
                 skip_damaged=skip_damaged,
+                names=[] if classes is None else read_names(classes),
                 progress=lambda place: bar.update(task, completed=place + 1),
             )
         )

@@ -62,7 +62,7 @@ Missing = Annotated[str, typer.Option(help="Empty cells of a table: error, mean 
 Standardise = Annotated[
     bool, typer.Option("--standardise", help="Bring a table's columns to mean 0 and standard deviation 1.")
 ]
-Classes = Annotated[Path | None, typer.Option(help="File with the class names, one per line or as JSON.")]
+Classes = Annotated[Path | None, typer.Option(help="File with the model's class names, one per line or as JSON.")]
 
 
 def read_settings(given: list[str] | None) -> dict[str, Any]:
