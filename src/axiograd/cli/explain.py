@@ -173,22 +173,26 @@ def _show(output: Output, story: Story, answer: dict[str, Any], top: int) -> Non
     output.say(f"baseline       {answer['baseline']}\n")
     errors = [f"error of\n{story.methods.title(name)}" for name in story.methods.names]
     single = len(story.found[0].scores) == 1
-    table = plain_table(
+    # The class that is attributed is said where it is not simply the first one.
+    other = any(row["target"] not in {None, row["top"][0].get("class")} for row in answer["samples"])
+    columns = [
         "sample",
         "score" if single else f"top {top}",
-        "attributed",
+        *(["attributed"] if other else []),
         "F(x) − F(0)",
         *errors,
-        right=("F(x) − F(0)", *errors),
-    )
+    ]
+    table = plain_table(*columns, right=("F(x) − F(0)", *errors))
+    table.columns[1].no_wrap, table.columns[1].overflow = True, "ellipsis"
     for row in answer["samples"][:_SHOWN]:
-        best = "\n".join(
-            f"{t['probability']:6.1%} {t['name']}" if "name" in t else f"{t['score']:.4g}" for t in row["top"]
-        )
+        best = [f"{t['probability']:6.1%} {t['name']}" if "name" in t else f"{t['score']:.4g}" for t in row["top"]]
         cells = [row["methods"][name]["completeness_error"] for name in story.methods.names]
-        shown = ["–" if cell is None else f"{cell:.1e}" for cell in cells]
         table.add_row(
-            words(row["name"]), words(best), words(row["target_name"]), f"{row['difference_to_baseline']:.4g}", *shown
+            words(row["name"]),
+            words("\n".join(best)),
+            *([words(row["target_name"])] if other else []),
+            f"{row['difference_to_baseline']:.4g}",
+            *("–" if cell is None else f"{cell:.1e}" for cell in cells),
         )
     output.console.print(table)
     if len(answer["samples"]) > _SHOWN:

@@ -122,6 +122,7 @@ def write_report(story: Story, path: Path, costs: Sequence[dict[str, Any]]) -> P
         baseline=story.samples.zero,
         certificate=story.certificate,
         facts={"preprocessing": story.samples.prepared},
+        max_side=256,  # the usual crops of 224 and 227 stay as they are
     )
     errors = {name: completeness(story.found, name) for name in titles}
     for i, each in enumerate(story.found):
