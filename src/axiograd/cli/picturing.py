@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _IMAGE = 3
 _BARS = 12
+#: Figures of one sample: so many times the size of a row in a grid, in so many pixels per inch.
+_LARGER, _DPI = 2.0, 120
 
 
 @dataclass(frozen=True)
@@ -51,22 +53,24 @@ def draw(
     story: Story, folder: Path, kind: Literal["overlay", "signed", "positive"], progress: Callable[[], object]
 ) -> list[Path]:
     """One PNG per sample: its methods beside the image, or for a row of a table the bars of each method."""
-    from axiograd.report import compare, feature_bars
+    from axiograd.report import compare, feature_bars, save
 
     written = []
     for each in story.found:
         stem = f"{each.place:03d}-{_file_name(each.name)}"
-        words = f"attribution of {story.target(each)}, baseline {story.samples.zero}"
+        words = f"{story.target(each)} · baseline: {story.samples.zero}"
         if each.inputs.dim() == _IMAGE:
             maps = {story.methods.title(name): a for name, a in each.attributions.items()}
             path = folder / f"{stem}.png"
-            title = _lines(each.name, words, width=16 * (1 + len(maps)))
-            compare([story.picture(each)], {k: [m] for k, m in maps.items()}, kind=kind, title=title, path=path)
+            title = _lines(each.name, words, width=32 * (1 + len(maps)))
+            figure = compare([story.picture(each)], {k: [m] for k, m in maps.items()}, kind=kind, title=title)
+            figure.set_size_inches(*(_LARGER * figure.get_size_inches()))  # one sample has the page for itself
+            save(figure, path, dpi=_DPI)
             written.append(path)
         elif each.inputs.dim() == 1:
             for name, attribution in each.attributions.items():
                 path = folder / (f"{stem}.png" if len(each.attributions) == 1 else f"{stem}-{name}.png")
-                title = _lines(each.name, f"{story.methods.title(name)}: {words}", width=48)
+                title = _lines(each.name, f"{story.methods.title(name)} of {words}", width=60)
                 feature_bars(
                     attribution,
                     _features(story, each),
