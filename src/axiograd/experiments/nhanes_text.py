@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from axiograd.experiments.item import Cell, Table
 from axiograd.experiments.nhanes_methods import METHODS
-from axiograd.experiments.nhanes_results import Outcome, choose, outcome
+from axiograd.experiments.nhanes_results import Outcome, choose, outcome, searched
 from axiograd.experiments.records import Records
 
 #: Mean test ROC-AUC of Figure 1 (left). The first two and X-Gradient: the authors' published result files of the
@@ -123,9 +123,14 @@ def right_sentences(records: Records) -> Iterator[str]:
 
 
 def incomplete(records: Records, outcomes: Sequence[Outcome]) -> list[str]:
-    """Who has fewer subsamples than the experiment asks for."""
-    wanted = records.settings["subsamples"]
-    return [f"{_name(one)} on {one.n} of {wanted} subsamples" for one in outcomes if one.n < wanted]
+    """Who has fewer subsamples than the experiment asks for, or a search for λ that is not through."""
+    wanted, grid = records.settings["subsamples"], len(records.settings["grid"])
+    fewer = [f"{_name(one)} on {one.n} of {wanted} subsamples" for one in outcomes if one.n < wanted]
+    for one in outcomes:
+        done = sum(found.n >= wanted for found in searched(records, one.name).values())
+        if one.references == 1 and METHODS[one.name].attribution != "none" and done < grid:
+            fewer.append(f"{_name(one)} with {done} of {grid} λ tried on all")
+    return fewer
 
 
 def _about(records: Records, outcomes: Sequence[Outcome]) -> Iterator[str]:
