@@ -72,7 +72,7 @@ def right_table(records: Records) -> Table:
 
 def left_sentences(records: Records) -> Iterator[str]:
     """What the left panel says, and how it differs from the paper's."""
-    found = {one.name: one for one in left_outcomes(records)}
+    s, found = records.settings, {one.name: one for one in left_outcomes(records)}
     yield from _about(records, list(found.values()))
     pairs = (("x-gradient", "eg"), ("x-gradient", "unregularised-x"), ("eg", "grad"))
     for better, worse in (*pairs, ("unregularised-x", "unregularised")):
@@ -86,14 +86,15 @@ def left_sentences(records: Records) -> Iterator[str]:
         yield f"From worst to best: {_order(ours)}; {same}."
         gaps = [found[name].mean - PAPER_LEFT[name] for name in found]
         yield f"Ours minus the paper's lie between {min(gaps):+.4f} and {max(gaps):+.4f}."
+        through = [name for name in PAPER_WEIGHTS if name in found and _tried(records, name) >= len(s["grid"])]
         others = [
-            f"{METHODS[name].label} {found[name].weight:g} instead of {weight:g}"
-            for name, weight in PAPER_WEIGHTS.items()
-            if name in found and found[name].weight != weight
+            f"{METHODS[name].label} {found[name].weight:g} instead of {PAPER_WEIGHTS[name]:g}"
+            for name in through
+            if found[name].weight != PAPER_WEIGHTS[name]
         ]
-        yield (
-            f"The search finds other λ than the paper's: {', '.join(others)}." if others else "Every λ is the paper's."
-        )
+        if through:
+            found_others = f"The search finds other λ than the paper's: {', '.join(others)}."
+            yield found_others if others else f"The search finds the paper's λ for {_list(through)}."
 
 
 def right_sentences(records: Records) -> Iterator[str]:
@@ -127,7 +128,7 @@ def incomplete(records: Records, outcomes: Sequence[Outcome]) -> list[str]:
     wanted, grid = records.settings["subsamples"], len(records.settings["grid"])
     fewer = [f"{_name(one)} on {one.n} of {wanted} subsamples" for one in outcomes if one.n < wanted]
     for one in outcomes:
-        done = sum(found.n >= wanted for found in searched(records, one.name).values())
+        done = _tried(records, one.name)
         if one.references == 1 and METHODS[one.name].attribution != "none" and done < grid:
             fewer.append(f"{_name(one)} with {done} of {grid} λ tried on all")
     return fewer
@@ -162,6 +163,15 @@ def _difference(name: str, one: Outcome, other_name: str, other: Outcome, paper:
     if over is None:
         return f"{name} and {other_name} have no subsample in common yet."
     return f"{name} minus {other_name}: {over[0]:+.4f} ± {over[1]:.4f}{paper}."
+
+
+def _tried(records: Records, name: str) -> int:
+    """How many λ have been tried on all subsamples."""
+    return sum(found.n >= records.settings["subsamples"] for found in searched(records, name).values())
+
+
+def _list(names: Sequence[str]) -> str:
+    return ", ".join(METHODS[name].label for name in names)
 
 
 def _order(names: Sequence[str]) -> str:
