@@ -95,7 +95,7 @@ def test_the_papers_numbers_are_not_shown_beside_other_data(tmp_path):
     records = filled(tmp_path, LEFT_PIECES, data="procedural table")
     table = LEFT.table(records)
     assert all(row[5:] == (None, None) for row in table.rows)
-    assert "paper" not in table.note
+    assert "paper" not in table.note + RIGHT.table(records).note
     assert LEFT.figure(records).axes[0].get_legend() is None
 
 

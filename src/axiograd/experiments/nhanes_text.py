@@ -104,12 +104,14 @@ def right_sentences(records: Records) -> Iterator[str]:
     if x_gradient is None or not by_references:
         return
     overs = {one.references: over[0] for one in by_references if (over := one.over(x_gradient)) is not None}
+    if not overs:
+        return
     ahead = [n for n, over in overs.items() if over >= 0]
-    if ahead:
-        yield f"EG reaches X-Gradient with {min(ahead)} references, on the subsamples that both have"
-    else:
-        yield f"EG does not reach X-Gradient with up to {max(overs)} references, on the subsamples that both have"
-    yield f"(paper: with {min(n for n, auc in PAPER_RIGHT.items() if auc >= PAPER_LEFT['x-gradient'])})."
+    reached = f"reaches X-Gradient with {min(ahead)}" if ahead else f"does not reach X-Gradient with up to {max(overs)}"
+    paper = ""
+    if is_the_papers_survey(records):
+        paper = f" (paper: with {min(n for n, auc in PAPER_RIGHT.items() if auc >= PAPER_LEFT['x-gradient'])})"
+    yield f"EG {reached} references, on the subsamples that both have{paper}."
     for one in (by_references[0], by_references[-1]) if len(by_references) > 1 else by_references:
         theirs = ""
         if is_the_papers_survey(records) and one.references in PAPER_RIGHT:
