@@ -75,6 +75,11 @@ FAMILIES: Mapping[Scale, tuple[Family, ...]] = {
 }
 
 
+def in_alexnets_role(scale: Scale) -> tuple[Family, ...]:
+    """Where the paper has AlexNet: SqueezeNet with real data; at full scale its other networks too."""
+    return FAMILIES[scale] if scale == "full" else FAMILIES[scale][:1]
+
+
 @dataclass(frozen=True)
 class Quick:
     """How the quick form trains its small network on shapes."""
