@@ -88,15 +88,15 @@ def table(records: Records) -> Table:
     images = moments(records.find(form=family_of(records.settings["scale"]).forms[0]), "scale").n
     note = (
         f"Mean |IG(n) − IG({REFERENCE})| over components and {images} images, in per cent of the mean "
-        f"|IG({REFERENCE})|; Gauss-Legendre, zero baseline, predicted class. The paper's figure shows AlexNet and finds convergence after "
-        f"about {FIG3_CONVERGED} steps. On an X-DNN one step is the whole integral."
+        f"|IG({REFERENCE})|; Gauss-Legendre, zero baseline, predicted class. The paper's figure shows AlexNet "
+        f"and finds convergence after about {FIG3_CONVERGED} steps. On an X-DNN one step is the whole integral."
     )
     return Table(("steps", *found, "paper"), tuple(rows), note)
 
 
 def figure(records: Records) -> Any:
     """One line per form, both axes logarithmic."""
-    label = f"mean |IG(n) − IG({REFERENCE})| in % of the mean |IG|"
+    label = f"difference to {REFERENCE} steps (% of mean |IG|)"
     return convergence_plot(curves(records), y_label=label, title="Convergence of Integrated Gradients")
 
 

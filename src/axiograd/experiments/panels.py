@@ -147,8 +147,8 @@ def table(records: Records) -> Table:
 
 NOTE = (
     "To IG: Σ|A − IG(128)| / Σ|IG(128)|, with A Input×Gradient on the regular network and X-Gradient on X-DNNs. "
-    f"Change: 1 − cosine between the attributions at full contrast and at α = {CONTRASTS[1]:g}. The paper: on an X-DNN both are "
-    "identical up to the error of the steps, on a regular network both differ."
+    f"Change: 1 − cosine between the attributions at full contrast and at α = {CONTRASTS[1]:g}. The paper: on an "
+    "X-DNN both are identical up to the error of the steps, on a regular network both differ."
 )
 
 
