@@ -90,10 +90,10 @@ def table(records: Records) -> Table:
 
 NOTE = (
     "A step is the forward pass, the loss with an L1 prior on attributions, and the backward pass; memory is what it "
-    f"needs beyond the model and its inputs. The paper (ResNet-50, batch of two, one A100): {EFFICIENCY.eg_seconds:g} s "
-    f"and {EFFICIENCY.eg_gigabytes:g} GB with EG(32), {EFFICIENCY.x_gradient_seconds:g} s and "
-    f"{EFFICIENCY.x_gradient_gigabytes:g} GB with X-Gradient, memory of the whole process. EG(32) takes 32 times as many "
-    "gradients; how much of that shows in time depends on how busy one gradient keeps the machine."
+    f"needs beyond the model and its inputs. The paper (ResNet-50, batch of two, one A100): {EFFICIENCY.eg_seconds:g} "
+    f"s and {EFFICIENCY.eg_gigabytes:g} GB with EG(32), {EFFICIENCY.x_gradient_seconds:g} s and "
+    f"{EFFICIENCY.x_gradient_gigabytes:g} GB with X-Gradient, memory of the whole process. EG(32) takes 32 times as "
+    "many gradients; how much of that shows in time depends on how busy one gradient keeps the machine."
 )
 
 ITEM = Item("efficiency", "Efficiency: training with EG(32) and with X-Gradient", plan, table, scales=("quick", "real"))

@@ -24,6 +24,7 @@ from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work
 from axiograd.experiments.paper import FIG2_LOW_CONTRAST
 from axiograd.experiments.records import Records
 from axiograd.report import _canvas as canvas
+from axiograd.report._files import write_atomically
 from axiograd.report.arrays import Limit, to_image
 from axiograd.report.colours import matplotlib_map
 
@@ -70,7 +71,7 @@ def columns(family: Family) -> list[tuple[str, str]]:
 def measure(family: Family, index: int, setting: Setting, folder: Path) -> dict[str, Any]:
     """All maps of an image, written to a file of their own, and how they differ."""
     try:
-        from safetensors.torch import save_file
+        from safetensors.torch import save
     except ImportError as error:
         raise MissingExtraError("safetensors", "storage", "keeping attribution maps") from error
     data = image_networks.images(family, setting)
@@ -85,8 +86,7 @@ def measure(family: Family, index: int, setting: Setting, folder: Path) -> dict[
     if setting.scale == "quick":
         kept["image"] = (255 * family.preprocess.invert(inputs[0].cpu())).round().byte().contiguous()
     path = folder / f"{setting.scale}.{index}.safetensors"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    save_file(kept, path)
+    write_atomically(path, save(kept))
     label = data.classes[int(data.targets[index])]
     return {"class": label, "maps": path.name, "networks": {form: differences(found, form) for form in family.forms}}
 
