@@ -11,7 +11,8 @@ from axiograd.errors import ConfigurationError, DataMissingError
 from axiograd.experiments import decoy
 from axiograd.experiments.confounded import OPPONENT, colours, load, opponent, patches, split
 from axiograd.experiments.decoy import run
-from axiograd.experiments.decoy_training import METHODS, Method, accuracy, network, objective, train
+from axiograd.experiments.decoy_training import METHODS, Method, network, objective, train
+from axiograd.experiments.loop import accuracy
 from axiograd.experiments.records import read
 from axiograd.homogeneity import certify
 

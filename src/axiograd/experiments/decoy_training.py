@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
 from axiograd.attribution import (
     ExpectedGradients,
@@ -21,6 +20,7 @@ from axiograd.attribution import (
 )
 from axiograd.datasets import TensorData
 from axiograd.experiments.confounded import Confounded
+from axiograd.experiments.loop import accuracy, train_epochs
 from axiograd.priors import RightReasons
 from axiograd.training.loss import AttributionLoss
 from axiograd.training.targets import Outputs
@@ -103,19 +103,13 @@ def train(method: Method, weight: float, data: Confounded, *, n: int, epochs: in
     model = network(data.channels, data.classes, homogeneous=method.homogeneous)
     images = (data.clean_train if method.clean else data.train).select(slice(n))
     loss = objective(method, weight, images)
-    optimizer = torch.optim.Adam(model.parameters())
-    total = epochs * -(-len(images) // BATCH)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=total)
-    seconds = []
-    for epoch in range(epochs):
-        start = time.process_time()  # that of other programs does not count
-        for x, y, wrong in images.batches(BATCH, seed=seed * 1000 + epoch):
-            task = F.cross_entropy(model(x), y) if loss is None else loss(model, x, y, mask=wrong).total
-            optimizer.zero_grad()
-            task.backward()
-            optimizer.step()
-            schedule.step()
-        seconds.append(time.process_time() - start)
+
+    def batch_loss(x: Tensor, y: Tensor, wrong: Tensor) -> Tensor:
+        return F.cross_entropy(model(x), y) if loss is None else loss(model, x, y, mask=wrong).total
+
+    seconds = train_epochs(
+        model, images, batch_loss, epochs=epochs, batch=BATCH, learning_rate=LEARNING_RATE, seed=seed
+    )
     return {
         "val": accuracy(model, data.clean_val if method.clean else data.val),
         "test": accuracy(model, data.test),
@@ -134,10 +128,3 @@ def objective(method: Method, weight: float, images: TensorData) -> AttributionL
     return AttributionLoss(
         F.cross_entropy, RightReasons(), weight, method.attribution, outputs=method.outputs, **arguments
     )
-
-
-@torch.no_grad()
-def accuracy(model: nn.Module, data: TensorData) -> float:
-    """Per cent correct."""
-    correct = [model(x).argmax(1) == y for x, y, *_ in data.batches(1000)]
-    return 100 * float(torch.cat(correct).float().mean())

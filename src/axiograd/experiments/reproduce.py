@@ -33,6 +33,7 @@ ITEMS: Mapping[str, str] = {
     "fig3": "axiograd.experiments.fig3:ITEM",
     "fig4": "axiograd.experiments.panels:FIG4",
     "efficiency": "axiograd.experiments.efficiency:ITEM",
+    "box-energy": "axiograd.experiments.box_energy:ITEM",
 }
 
 #: Told of every piece that is there: its cost, and all that is left.

@@ -1,0 +1,55 @@
+import pytest
+import torch
+
+from axiograd.attribution import XGradient
+from axiograd.experiments import box_energy
+from axiograd.experiments.item import Setting
+from axiograd.experiments.records import Records
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory: pytest.TempPathFactory) -> Records:
+    plan = box_energy.plan(Setting("quick"))
+    made = Records(
+        tmp_path_factory.mktemp("box") / "quick.json", command="test", data=plan.data, settings=plan.settings
+    )
+    for stage in plan.stages:
+        for work in stage(made):
+            made.piece(work.compute, **work.key)
+    return made
+
+
+def test_every_row_is_measured_and_shown(records: Records) -> None:
+    table = box_energy.table(records)
+    assert [row[0] for row in table.rows] == [row.label for row in box_energy.ROWS.values()]
+    assert "spread evenly" in table.note
+
+
+def test_on_the_x_network_integrated_gradients_agree_with_x_gradient(records: Records) -> None:
+    (piece,) = records.find(row="x-gradient")
+    assert piece.values["share"] == pytest.approx(piece.values["share_ig"], abs=0.01)
+    (regular,) = records.find(row="none")
+    assert regular.values["share"] != pytest.approx(regular.values["share_ig"], abs=0.01)
+
+
+def test_the_figure_has_a_line_per_method(records: Records) -> None:
+    axes = box_energy.figure(records).axes[0]
+    assert len(axes.lines) == 4
+
+
+def test_flips_take_the_masks_along() -> None:
+    torch.manual_seed(0)
+    x = torch.arange(8.0).reshape(1, 1, 1, 8).expand(64, -1, -1, -1)
+    flipped, _, inside = box_energy.flip(x, torch.zeros(64), x > 5)
+    assert 0 < int((flipped[:, 0, 0, 0] == 7).sum()) < 64
+    assert torch.equal(inside, flipped > 5)
+
+
+def test_the_share_of_a_known_attribution() -> None:
+    data = box_energy.load("quick").val
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 32 * 32, 4, bias=False))
+    with torch.no_grad():
+        model[1].weight.fill_(1.0)  # attribution is the image itself
+    summed = data.inputs.double().sum(1, keepdim=True).clamp(min=0)
+    expected = (summed * data.masks).sum((1, 2, 3)) / summed.sum((1, 2, 3))
+    assert box_energy.inside_share(XGradient(model), data) == pytest.approx(100 * float(expected.mean()), rel=1e-5)
