@@ -1,9 +1,11 @@
-"""Figure 2, left: top-1 accuracy while the contrast falls, x → αx."""
+"""Figure 2, left: top-1 accuracy while the contrast falls, x → αx; with the networks trained for Table 2 beside."""
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -12,7 +14,8 @@ from axiograd.experiments import image_networks
 from axiograd.experiments.chunks import Chunk, chunks, moments, stored
 from axiograd.experiments.image_networks import Family, in_alexnets_role
 from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work
-from axiograd.experiments.records import Records
+from axiograd.experiments.records import Records, read
+from axiograd.experiments.table2_training import NETWORKS
 from axiograd.report import _canvas as canvas
 from axiograd.report.colours import LINES
 
@@ -57,47 +60,76 @@ def plan(setting: Setting) -> Plan:
     return Plan(names, settings, (stage,))
 
 
-def curves(records: Records) -> dict[str, dict[float, float]]:
-    """Accuracy by network and contrast."""
-    return {
-        family.name(form): {factor: moments(pieces, f"{factor:g}").mean for factor in FACTORS}
-        for family in in_alexnets_role(records.settings["scale"])
-        for form in family.forms
-        if (pieces := records.find(network=family.key, form=form))
-    }
+#: Accuracy by contrast, by form, by network.
+Curves = dict[str, dict[str, dict[float, float]]]
+
+
+def curves(records: Records) -> Curves:
+    """Of the networks measured here, and of those that were trained for Table 2."""
+    found: Curves = {}
+    for family in in_alexnets_role(records.settings["scale"]):
+        for form in family.forms:
+            if pieces := records.find(network=family.key, form=form):
+                by_factor = {factor: moments(pieces, f"{factor:g}").mean for factor in FACTORS}
+                found.setdefault(family.label, {})[form] = by_factor
+    return found | trained(records.path.parents[1] / "table2" / records.path.name)
+
+
+def trained(path: Path) -> Curves:
+    """Means over the seeds of Table 2, where it has been run beside this figure."""
+    found: Curves = {}
+    if not path.exists():
+        return found
+    records = read(path)
+    pieces = records.find(part="trained")
+    for data, name, kind in dict.fromkeys((p.key["data"], p.key["network"], p.key["kind"]) for p in pieces):
+        seeds = [
+            p.values["contrast"]
+            for p in pieces
+            if (p.key["data"], p.key["network"], p.key["kind"]) == (data, name, kind)
+        ]
+        means = [statistics.fmean(each) for each in zip(*seeds, strict=True)]
+        by_factor = dict(zip(records.settings["contrasts"], means, strict=True))
+        found.setdefault(f"{NETWORKS[name].label}, {data}", {})[kind] = by_factor
+    return found
 
 
 def table(records: Records) -> Table:
-    """One line per contrast."""
-    found = curves(records)
+    """One line per network, one column per contrast."""
     rows: list[tuple[Cell, ...]] = [
-        (f"{factor:g}", *(f"{curve[factor]:.1f}" for curve in found.values())) for factor in FACTORS
+        (name, form, *(f"{curve[factor]:.1f}" if factor in curve else None for factor in FACTORS))
+        for name, forms in curves(records).items()
+        for form, curve in forms.items()
     ]
-    return Table(("α", *found), tuple(rows), NOTES[records.settings["scale"]])
+    header = ("network", "form", *(f"α = {factor:g}" for factor in FACTORS))
+    return Table(header, tuple(rows), NOTES[records.settings["scale"]])
 
 
 def figure(records: Records) -> Any:
     """Accuracy over contrast, falling from left to right as in the paper; one panel per network."""
     found = curves(records)
-    groups = [f for f in in_alexnets_role(records.settings["scale"]) if any(f.name(form) in found for form in f.forms)]
-    drawn = canvas.new_figure(3.4 * len(groups) + 0.2, 2.9)
-    for axes, family in zip(drawn.subplots(1, len(groups), squeeze=False)[0], groups, strict=True):
-        for place, form in enumerate(family.forms):
-            curve = found.get(family.name(form), {})
-            axes.plot(
-                list(curve), list(curve.values()), color=LINES[place], marker="os^"[place], ms=3, lw=1.5, label=form
-            )
+    across = min(len(found), 3)
+    down = -(-len(found) // across)
+    drawn = canvas.new_figure(2.9 * across + 0.4, 2.5 * down + 0.2)
+    panels = list(drawn.subplots(down, across, squeeze=False).ravel())
+    for axes, (name, forms) in zip(panels, found.items(), strict=False):
+        for place, (form, curve) in enumerate(forms.items()):
+            style = {"color": LINES[place], "marker": "os^"[place], "markersize": 3, "linewidth": 1.5}
+            axes.plot(list(curve), list(curve.values()), label=form, **style)
         axes.set_xlim(1.03, -0.03)
         axes.set_ylim(bottom=0)
         canvas.plain_chart(axes, x_label="contrast α", y_label="top-1 accuracy (%)")
-        canvas.title_axes(axes, family.label)
+        canvas.title_axes(axes, name)
         canvas.legend(axes, loc="lower left")
+    for unused in panels[len(found) :]:
+        unused.set_visible(False)
     return drawn
 
 
 _COMMON = (
     "Top-1 accuracy in per cent of images multiplied by α after normalisation. The paper's figure shows that of "
-    "AlexNet fall with the contrast and that of X-AlexNet unaffected; it gives no numbers."
+    "AlexNet fall with the contrast and that of X-AlexNet unaffected; it gives no numbers. Networks of Table 2 "
+    "that were trained here follow where that has been run, as means over its seeds."
 )
 NOTES: Mapping[str, str] = {
     "quick": _COMMON,

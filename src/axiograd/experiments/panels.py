@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from axiograd._files import write_atomically
 from axiograd.attribution import Attribution, InputXGradient, IntegratedGradients, XGradient
 from axiograd.errors import DataMissingError, MissingExtraError
 from axiograd.experiments import image_networks
@@ -24,7 +25,6 @@ from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work
 from axiograd.experiments.paper import FIG2_LOW_CONTRAST
 from axiograd.experiments.records import Records
 from axiograd.report import _canvas as canvas
-from axiograd.report._files import write_atomically
 from axiograd.report.arrays import Limit, to_image
 from axiograd.report.colours import matplotlib_map
 
@@ -87,7 +87,7 @@ def measure(family: Family, index: int, setting: Setting, folder: Path) -> dict[
         kept["image"] = (255 * family.preprocess.invert(inputs[0].cpu())).round().byte().contiguous()
     path = folder / f"{setting.scale}.{index}.safetensors"
     write_atomically(path, save(kept))
-    label = data.classes[int(data.targets[index])]
+    label = data.classes[int(data.targets[index])].replace("_", " ")
     return {"class": label, "maps": path.name, "networks": {form: differences(found, form) for form in family.forms}}
 
 
