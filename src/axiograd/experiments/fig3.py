@@ -37,7 +37,7 @@ def measure(family: Family, form: str, chunk: Chunk, setting: Setting) -> dict[s
         with torch.no_grad():
             predicted = model(inputs).argmax(1)
         of_image = integrated_gradients_convergence(
-            model, inputs, predicted, reference_steps=REFERENCE, internal_batch_size=ROWS
+            model, inputs, predicted, steps=STEPS, reference_steps=REFERENCE, internal_batch_size=ROWS
         )
         for n, difference in zip(STEPS, of_image.differences.tolist(), strict=True):
             found[str(n)].append(difference)

@@ -119,7 +119,7 @@ def images(family: Family, setting: Setting, n_shapes: int = 200) -> Images:
     if setting.scale == "quick":
         return Shapes("test", n_shapes, family.preprocess, setting.seed)
     if setting.scale == "full":
-        return imagenet("val", setting.full_scale()[0])
+        return imagenet("val", setting.full_scale()[0], transform=family.preprocess)
     if family.key == "resnet18":
         return tiny_imagenet("val", transform=family.preprocess)
     return imagenet_sample(transform=family.preprocess)
