@@ -31,6 +31,7 @@ def small(monkeypatch):
     for module in (table3, difference):
         monkeypatch.setattr(module, "STEPS", 8)
     monkeypatch.setattr(fig3, "STEPS", (1, 4))
+    monkeypatch.setattr(fig3, "REFERENCE", 32)
     yield
     clear()
 
