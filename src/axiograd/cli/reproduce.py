@@ -69,7 +69,7 @@ def reproduce(
     console, said = Console(), Console(stderr=True)
     found = []
     for item in items:
-        done = run(item, setting, out, command=command(), share=share, only_render=only_render)
+        done = run(item, setting, out, command=command(item.name, names), share=share, only_render=only_render)
         if json:
             found.append(
                 {
@@ -101,6 +101,7 @@ def show(console: Console, title: str, header: tuple[str, ...], rows: tuple[tupl
     (console if console.is_terminal else Console(width=WIDE, file=console.file)).print(table)
 
 
-def command() -> str:
-    """What was typed, to be kept with the results."""
-    return shlex.join(["axiograd", *sys.argv[1:]])
+def command(name: str, names: list[str]) -> str:
+    """What was typed, for one item alone, to be kept with its results."""
+    options = [word for word in sys.argv[2:] if word not in names]
+    return shlex.join(["axiograd", "reproduce", name, *options])
