@@ -26,10 +26,10 @@ WIDE = 400
 
 
 def reproduce(
-    names: Annotated[list[str], typer.Argument(help=f"What to reproduce: {NAMES}", metavar="NAME…")],
+    names: Annotated[list[str], typer.Argument(help=f"What to reproduce: {NAMES}", metavar="NAME")],
     *,
     quick: Annotated[bool, typer.Option("--quick", help="Minutes, and no data needed: tiny networks.")] = False,
-    imagenet: Annotated[Path | None, typer.Option(help="ImageNet's folder (with val/<wnid>/): full scale.")] = None,
+    imagenet: Annotated[Path | None, typer.Option(help="ImageNet's folder (with val/WNID/): full scale.")] = None,
     weights: Annotated[Path | None, typer.Option(help="Folder of the paper's published checkpoints.")] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the results.")] = Path("results"),
     seed: Annotated[int, typer.Option(help="Seed of everything that is drawn.")] = 0,
