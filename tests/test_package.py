@@ -28,6 +28,28 @@ assert axiograd.XGradient(model).attribute(x).shape == x.shape
     assert done.returncode == 0, done.stderr
 
 
+def test_importing_the_package_is_quick_until_a_name_is_used():
+    code = """
+import sys
+import axiograd, axiograd.cli.app
+assert "torch" not in sys.modules
+from axiograd import XGradient
+assert "torch" in sys.modules and axiograd.XGradient is XGradient
+names = {}
+exec("from axiograd import *", names)
+assert {"certify", "metrics", "audit"} <= names.keys()
+assert "certify" in dir(axiograd)
+try:
+    axiograd.certifi
+except AttributeError as error:
+    assert "certifi" in str(error)
+else:
+    raise AssertionError
+"""
+    done = run("-c", code)
+    assert done.returncode == 0, done.stderr
+
+
 def test_version():
     done = run("-m", "axiograd", "--version")
     assert (done.returncode, done.stdout.strip()) == (0, f"axiograd {axiograd.__version__}")

@@ -1,34 +1,27 @@
 """Exact Integrated Gradients in one backward pass, differentiable, so that you can train with them."""
 
-from axiograd import datasets as datasets, metrics as metrics, models as models, priors as priors
+from typing import TYPE_CHECKING
+
 from axiograd._version import __version__ as __version__
-from axiograd.attribution import (
-    Attribution as Attribution,
-    AttributionDataset as AttributionDataset,
-    CaptumMethod as CaptumMethod,
-    Completeness as Completeness,
-    ExpectedGradients as ExpectedGradients,
-    Explanation as Explanation,
-    Gradient as Gradient,
-    InputXGradient as InputXGradient,
-    IntegratedGradients as IntegratedGradients,
-    LinearTarget as LinearTarget,
-    LogGradient as LogGradient,
-    RandomAttribution as RandomAttribution,
-    Saliency as Saliency,
-    XGradient as XGradient,
-    attribute_dataset as attribute_dataset,
-    quantus_explain as quantus_explain,
-)
-from axiograd.axioms import AxiomReport as AxiomReport, audit as audit
-from axiograd.errors import AxiogradError as AxiogradError
-from axiograd.homogeneity import (
-    Certificate as Certificate,
-    Conversion as Conversion,
-    Verification as Verification,
-    Violation as Violation,
-    certify as certify,
-    to_xdnn as to_xdnn,
-    verify as verify,
-)
-from axiograd.training.loss import AttributionLoss as AttributionLoss, LossTerms as LossTerms
+
+if TYPE_CHECKING:
+    from axiograd._surface import *  # noqa: F403  # the names below, for type checkers
+else:
+
+    def __getattr__(name: str) -> object:
+        """Load the public names (see `_surface`) at the first use of one; `axiograd --help` needs none of them."""
+        from importlib import import_module
+
+        if name.startswith("__") and name != "__all__":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        surface = import_module("axiograd._surface")
+        public = {key: value for key, value in vars(surface).items() if not key.startswith("_")}
+        globals().update(public)
+        if name == "__all__":
+            return sorted(public)
+        if name not in public:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return public[name]
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__getattr__("__all__")})

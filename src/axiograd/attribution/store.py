@@ -14,6 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
+from axiograd._files import replacing
 from axiograd.errors import MissingExtraError, StorageError
 
 _FORMAT = 1
@@ -138,7 +139,6 @@ class Store:
     @contextmanager
     def _replacing(self, name: str, size: int) -> Iterator[Path]:
         """A temporary path whose file takes the name's place once it is safe on the disk."""
-        temporary = self.folder / f"{name}.tmp"
         try:
             free = shutil.disk_usage(self.folder).free
             if free < size + _MARGIN:
@@ -146,16 +146,12 @@ class Store:
                     f"{self.folder} has {free / 2**20:.0f} MiB free, {name} needs {size / 2**20:.0f}: make room and "
                     "run again; finished shards are kept."
                 )
-            yield temporary
-            _sync(temporary)
-            temporary.replace(self.folder / name)
-            _sync(self.folder)
+            with replacing(self.folder / name, self.folder / f"{name}.tmp") as temporary:
+                yield temporary
         except (OSError, safetensors().SafetensorError) as error:
             raise StorageError(
                 f"cannot write {self.folder / name}: {error}. Mend that and run again; finished shards are kept."
             ) from error
-        finally:
-            temporary.unlink(missing_ok=True)
 
 
 def safetensors() -> Any:
@@ -171,16 +167,6 @@ def safetensors() -> Any:
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sync(path: Path) -> None:
-    if os.name == "nt" and path.is_dir():  # Windows cannot open directories, and writes their entries by itself
-        return
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _locked(file: Any) -> bool:

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import copy
-import json
+import json as json_format
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import torch
 import typer
 from rich.console import Console
 from rich.panel import Panel
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.rule import Rule
 
-from axiograd.errors import ConfigurationError
-from axiograd.experiments import demo as story
-from axiograd.experiments.demo_report import demo_report
+from axiograd._files import replacing, write_atomically
+from axiograd.cli import options
+from axiograd.cli.output import Output, speaking
+from axiograd.errors import ConfigurationError, StorageError
+
+if TYPE_CHECKING:
+    import torch
+
+    from axiograd.experiments.demo import Accuracy, Data
 
 
 def demo(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the results.")] = Path("axiograd-demo"),
     seed: Annotated[int, typer.Option(help="Seed of data and networks.")] = 0,
     images: Annotated[int, typer.Option(help="Number of training images; fewer is faster and less clear.")] = 4000,
+    *,
+    json: options.Json = False,
 ) -> None:
     """A network that decides for the wrong reason: found out by exact attributions, and mended by training with them.
 
@@ -30,8 +36,21 @@ def demo(
     """
     if images < 8:  # noqa: PLR2004  # two of each shape
         raise ConfigurationError(f"--images {images}: at least 8 are needed, two of each shape.")
-    console = Console()
-    out.mkdir(parents=True, exist_ok=True)
+    with speaking(as_json=json) as output:
+        _tell(output, out, seed, images)
+
+
+def _tell(output: Output, out: Path, seed: int, images: int) -> None:
+    import torch
+
+    from axiograd.experiments import demo as story
+    from axiograd.experiments.demo_report import demo_report
+
+    console = output.console
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(f"cannot make the folder {out}: {error.strerror}. Choose another --out.") from error
     torch.manual_seed(seed)
     data = story.Data.make(images, seed)
     console.print(
@@ -41,7 +60,7 @@ def demo(
 
     console.print(Rule("1  A regular network", align="left"))
     regular = story.network()
-    _train(console, regular, data, 3, 0.0, "training")
+    _train(output, regular, data, 3, 0.0, "training")
     before = story.accuracy(regular, data)
     _say_accuracy(console, before, "it has learnt the tag")
 
@@ -53,7 +72,7 @@ def demo(
     conversion = story.converted(regular, data)
     console.print(str(conversion), markup=False, highlight=False)
     xdnn = conversion.model
-    _train(console, xdnn, data, 2, 0.0, "training without biases")
+    _train(output, xdnn, data, 2, 0.0, "training without biases")
     converted = story.accuracy(xdnn, data)
     share = story.share_on_tag(xdnn, data.tagged)
     _say_accuracy(console, converted, f"and {share:.0f} % of the attribution lies on the tag")
@@ -68,7 +87,7 @@ def demo(
 
     console.print(Rule("5  Trained for the right reason", align="left"))
     mended = copy.deepcopy(xdnn)
-    _train(console, mended, data, 6, story.WEIGHT, "training with a prior on the tag")
+    _train(output, mended, data, 6, story.WEIGHT, "training with a prior on the tag")
     after = story.accuracy(mended, data)
     share_after = story.share_on_tag(mended, data.tagged)
     _say_accuracy(console, after, f"{share_after:.1f} % of the attribution lies on the tag")
@@ -80,15 +99,18 @@ def demo(
         speed=speed,
         completeness=complete,
     )
-    (out / "demo.json").write_text(json.dumps(result.to_dict(), indent=2) + "\n")
-    story.save_attributions(out / "attributions.safetensors", data, {"before": xdnn, "after": mended})
+    numbers = write_atomically(out / "demo.json", (json_format.dumps(result.to_dict(), indent=2) + "\n").encode())
+    with replacing(out / "attributions.safetensors") as building:
+        story.save_attributions(building, data, {"before": xdnn, "after": mended})
     report = demo_report(result, data, certificate, conversion, before=xdnn, after=mended).write(out / "report.html")
     console.print(f"[bold]Open {report}[/] for the pictures. Numbers and arrays are beside it.")
+    output.answer(result.to_dict() | {"files": {"report": str(report), "numbers": str(numbers)}})
 
 
-def _train(console: Console, model: torch.nn.Module, data: story.Data, epochs: int, weight: float, what: str) -> None:
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
+def _train(output: Output, model: torch.nn.Module, data: Data, epochs: int, weight: float, what: str) -> None:
+    from axiograd.experiments import demo as story
+
+    with output.progress() as bar:
         task = bar.add_task(what, total=None)
         story.train(
             model,
@@ -99,7 +121,7 @@ def _train(console: Console, model: torch.nn.Module, data: story.Data, epochs: i
         )
 
 
-def _say_accuracy(console: Console, found: story.Accuracy, remark: str) -> None:
+def _say_accuracy(console: Console, found: Accuracy, remark: str) -> None:
     console.print(
         f"accuracy with the telling tag [bold]{found.tagged:.1f} %[/], with a random one "
         f"[bold]{found.random_tag:.1f} %[/]: {remark}\n"

@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
+
+from axiograd.cli import options
+from axiograd.cli.output import Output, plain_table, speaking
 
 
 def train(
@@ -17,38 +18,66 @@ def train(
     precision: Annotated[str | None, typer.Option(help="32-true, bf16-mixed, 64-true …")] = None,
     progress: Annotated[bool | None, typer.Option(help="Show the bar (by default on a terminal).")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the file, build everything, do not train.")] = False,
+    json: options.Json = False,
 ) -> None:
     """Train a model as CONFIG says; a run that was stopped or killed goes on where it was.
 
     Checkpoints, metrics.csv, TensorBoard events and model.safetensors (the best weights) are written to the
     folder `out`. SIGTERM finishes the step, saves and leaves with exit code 143.
+
+    `axiograd train decoy.toml --dry-run`, then `axiograd train decoy.toml`
     """
-    from dataclasses import replace  # torch is slow to import: not before the options are read
+    with speaking(as_json=json) as output:
+        from dataclasses import replace  # torch is slow to import: not before the options are read
 
-    from axiograd.training.assemble import build_data, build_loss, build_model, train_from
-    from axiograd.training.config import load_config
+        from axiograd.training.assemble import train_from
+        from axiograd.training.config import load_config
 
-    settings = load_config(config)
-    changes: dict[str, Any] = {"out": out, "seed": seed}
-    settings = replace(settings, **{name: value for name, value in changes.items() if value is not None})
-    if dry_run:
-        model, (data, validation) = build_model(settings), build_data(settings)
-        build_loss(settings)
-        parameters = sum(parameter.numel() for parameter in model.parameters())
-        validated = "none" if validation is None else f"{len(validation):,}"
-        print(f"{config}: {settings.model.name} with {parameters:,} parameters; {len(data):,} samples to train on")
-        print(f"and {validated} to validate with; {settings.recipe.epochs} epochs into {settings.out}")
-        return
-    given: dict[str, Any] = {"devices": devices, "precision": precision, "progress": progress}
-    result = train_from(settings, **{name: value for name, value in given.items() if value is not None})
-    table = Table(title=f"{settings.model.name}: {result.steps:,} steps in {result.seconds:.1f} s")
-    for column in result.history[-1]:
-        table.add_column(column)
-    for row in result.history[-10:]:
-        table.add_row(*(f"{value:.4g}" for value in row.values()))
-    console = Console()
-    console.print(table)
-    if result.best is not None:
-        best = f"Best validation {result.best['validation']:.4g} after epoch {int(result.best['epoch'])}."
-        console.print(best, highlight=False)
-    console.print(f"Weights: {result.weights}", highlight=False, soft_wrap=True)
+        settings = load_config(config)
+        changes: dict[str, Any] = {"out": out, "seed": seed}
+        settings = replace(settings, **{name: value for name, value in changes.items() if value is not None})
+        if dry_run:
+            _dry_run(output, config, settings)
+            return
+        given: dict[str, Any] = {"devices": devices, "precision": precision, "progress": progress}
+        result = train_from(settings, **{name: value for name, value in given.items() if value is not None})
+        output.answer(
+            {
+                "model": settings.model.name,
+                "steps": result.steps,
+                "seconds": result.seconds,
+                "history": result.history,
+                "best": result.best,
+                "weights": None if result.weights is None else str(result.weights),
+            }
+        )
+        title = f"{settings.model.name}: {result.steps:,} steps in {result.seconds:.1f} s"
+        columns = tuple(result.history[-1])
+        table = plain_table(*columns, title=title, right=columns)
+        for row in result.history[-10:]:
+            table.add_row(*(f"{value:.4g}" for value in row.values()))
+        output.console.print(table)
+        if result.best is not None:
+            output.say(f"Best validation {result.best['validation']:.4g} after epoch {int(result.best['epoch'])}.")
+        output.say(f"Weights: {result.weights}")
+
+
+def _dry_run(output: Output, config: Path, settings: Any) -> None:
+    from axiograd.training.assemble import build_data, build_loss, build_model
+
+    model, (data, validation) = build_model(settings), build_data(settings)
+    build_loss(settings)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    validated = "none" if validation is None else f"{len(validation):,}"
+    output.answer(
+        {
+            "model": settings.model.name,
+            "parameters": parameters,
+            "samples": len(data),
+            "validation_samples": None if validation is None else len(validation),
+            "epochs": settings.recipe.epochs,
+            "out": str(settings.out),
+        }
+    )
+    output.say(f"{config}: {settings.model.name} with {parameters:,} parameters; {len(data):,} samples to train on")
+    output.say(f"and {validated} to validate with; {settings.recipe.epochs} epochs into {settings.out}")

@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
+from axiograd._files import write_atomically
 from axiograd._version import __version__
 from axiograd.errors import ConfigurationError, InputError, StorageError
 from axiograd.report import _markup as markup
 from axiograd.report._canvas import render
 from axiograd.report._escape import paragraphs, text
-from axiograd.report._files import write_atomically
 from axiograd.report._png import as_uri
 from axiograd.report._tables import as_rows, table
 from axiograd.report.arrays import CLIP, Channels

@@ -11,7 +11,6 @@ Nothing is pickled: reading a checkpoint cannot run code.
 
 import hashlib
 import json
-import os
 import re
 import shutil
 import warnings
@@ -22,6 +21,7 @@ from typing import Any
 
 from torch import Tensor
 
+from axiograd._files import replacing, sync, write_bytes
 from axiograd.errors import MissingExtraError, StorageError
 
 FORMAT = 1
@@ -57,8 +57,8 @@ def write(out: Path, step: int, tensors: Mapping[str, Tensors], state: Mapping[s
     sums = {name: write_tensors(building / f"{name}.safetensors", members) for name, members in tensors.items()}
     body = {"format": FORMAT, "step": step, **state, "files": sums}
     sealed = {"sha256": _seal(body), "body": body}
-    _write_bytes(building / "state.json", json.dumps(sealed, indent=1).encode())
-    _sync_folder(building)
+    write_bytes(building / "state.json", json.dumps(sealed, indent=1).encode())
+    sync(building)
     if final.exists():
         old = out / f"tmp-old-{final.name}"
         shutil.rmtree(old, ignore_errors=True)
@@ -67,7 +67,7 @@ def write(out: Path, step: int, tensors: Mapping[str, Tensors], state: Mapping[s
         shutil.rmtree(old)
     else:
         building.rename(final)
-    _sync_folder(out)
+    sync(out)
     return final
 
 
@@ -119,9 +119,8 @@ def write_tensors(path: Path, tensors: Tensors) -> str:
     """Write a safetensors file through a temporary one; return its sha256."""
     safetensors = _safetensors()
     data: bytes = safetensors.save({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})
-    building = path.with_name(f"tmp-{path.name}")
-    _write_bytes(building, data)
-    building.replace(path)
+    with replacing(path, path.with_name(f"tmp-{path.name}")) as building:
+        write_bytes(building, data)
     return hashlib.sha256(data).hexdigest()
 
 
@@ -135,23 +134,6 @@ def read_tensors(path: Path, digest: str | None = None) -> Tensors:
         raise StorageError(f"{path} ({len(data)} bytes) does not have the checksum it was written with")
     # in the order of names: safetensors gives another one in each process, and ranks must go through them together
     return dict(sorted(_safetensors().load(data).items()))
-
-
-def _write_bytes(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_folder(path: Path) -> None:
-    if os.name != "posix":
-        return
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _seal(body: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from axiograd._files import write_atomically
 from axiograd.errors import MissingExtraError
 
 Row = Mapping[str, float | int | str]
@@ -61,9 +62,7 @@ class MetricsLog:
         writer = csv.DictWriter(text, self.columns)
         writer.writeheader()
         writer.writerows(rows)
-        building = self.path.with_name("tmp-metrics.csv")
-        building.write_text(text.getvalue(), newline="")
-        building.replace(self.path)
+        write_atomically(self.path, text.getvalue().encode())
 
 
 class Bar:

@@ -100,5 +100,5 @@ def die_while_writing(out, file_number, share):
         if written == file_number:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    checkpoint._write_bytes = write_and_die
+    checkpoint.write_bytes = write_and_die
     train(out)

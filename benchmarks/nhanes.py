@@ -1,0 +1,112 @@
+"""Figure 1's networks trained many at a time against a loop over models, per model and epoch.
+
+    python benchmarks/nhanes.py --save
+
+Processor time with one thread. Both train on the same subsamples from the same weights, and both compute the validation
+ROC-AUC after every epoch. The loop is `axiograd.experiments.nhanes_plain`: `AttributionLoss`, `torch.optim.Adam`, and
+scikit-learn's `roc_auc_score`, or our own, which is faster. Rounds alternate; medians.
+"""
+
+import argparse
+import shlex
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+from sklearn.metrics import roc_auc_score
+
+from axiograd.errors import DataMissingError
+from axiograd.experiments.nhanes_data import load, subsamples
+from axiograd.experiments.nhanes_methods import METHODS
+from axiograd.experiments.nhanes_networks import Networks
+from axiograd.experiments.nhanes_plain import train_one
+from axiograd.experiments.nhanes_training import AT_ONCE, generator, initial, train
+from axiograd.experiments.records import Records, markdown_table, provenance
+
+RESULTS = Path(__file__).parent / "results"
+CASES = [(name, 1) for name in METHODS] + [("eg", 8), ("eg", 32)]
+WEIGHT = 1.0
+
+
+def scikit_learn(scores, targets):
+    return float(roc_auc_score(targets.numpy(), scores.numpy()))
+
+
+def batched(data, name, references, epochs):
+    """Seconds per model and epoch."""
+    method, seeds = METHODS[name], range(len(data))
+    networks = Networks.stack([initial(method, data.train.shape[2], seed) for seed in seeds])
+    options = {"method": method, "weight": WEIGHT, "references": references}
+    start = time.process_time()
+    train(networks, data, **options, generators=[generator(seed) for seed in seeds], epochs=epochs)
+    return (time.process_time() - start) / epochs / len(data)
+
+
+def one_by_one(data, name, references, epochs, **options):
+    """Seconds per model and epoch."""
+    method = METHODS[name]
+    models = [initial(method, data.train.shape[2], seed) for seed in range(len(data))]
+    start = time.process_time()
+    for i, model in enumerate(models):
+        rows = (data.train[i], data.train_targets[i], data.val[i], data.val_targets[i])
+        options |= {"method": method, "weight": WEIGHT, "references": references, "generator": generator(i)}
+        train_one(model, *rows, epochs=epochs, **options)
+    return (time.process_time() - start) / epochs / len(data)
+
+
+def measure(data, name, references, rounds, epochs):
+    few = max(2, epochs // references)
+    times = {"batched": [], "loop": [], "loop_own_auc": []}
+    for n in range(rounds + 1):
+        found = {
+            "batched": batched(data, name, references, few),
+            "loop": one_by_one(data, name, references, few, auc=scikit_learn),
+            "loop_own_auc": one_by_one(data, name, references, few),
+        }
+        for key, value in found.items():
+            times[key] += [value] if n else []  # the first round warms up
+    return {key: statistics.median(values) * 1e3 for key, values in times.items()}
+
+
+def render(records):
+    header = ("model", "loop, ms", "loop with our ROC-AUC, ms", "many at a time, ms", "ratio", "ratio, our ROC-AUC")
+    rows = []
+    for piece in records.pieces:
+        v, name, references = piece.values, piece.key["model"], piece.key["references"]
+        label = f"EG({references})" if name == "eg" else METHODS[name].label
+        numbers = (v["loop"], v["loop_own_auc"], v["batched"])
+        ratios = (v["loop"] / v["batched"], v["loop_own_auc"] / v["batched"])
+        rows.append((label, *(f"{x:.2f}" for x in numbers), *(f"{x:.1f}" for x in ratios)))
+    return f"# Training many networks at a time\n\n{markdown_table(header, rows)}\n\n{provenance(records)}\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--save", action="store_true", help=f"write {RESULTS}/nhanes.json and .md")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    try:
+        table = load("real")
+    except DataMissingError:
+        table = load("quick")
+    data = subsamples(table, range(AT_ONCE))
+    folder = RESULTS if options.save else Path(tempfile.mkdtemp())
+    settings = {"rounds": options.rounds, "epochs": options.epochs, "at_once": AT_ONCE, "threads": 1}
+    command = shlex.join(["python", "benchmarks/nhanes.py", *sys.argv[1:]])
+    records = Records(folder / "nhanes.json", command=command, data=table.name, settings=settings)
+    for name, references in CASES:
+        print(f"{name}, {references}", file=sys.stderr, flush=True)
+        values = measure(data, name, references, options.rounds, options.epochs)
+        records.add(values, model=name, references=references)
+    if options.save:
+        (folder / "nhanes.md").write_text(render(records))
+    print(render(records))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+"""Files that are either complete or not there."""
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from axiograd.errors import StorageError
+
+
+@contextmanager
+def replacing(target: Path, temporary: Path | None = None) -> Iterator[Path]:
+    """A path beside the target, whose file takes the target's place once it is safe on the disk.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with replacing(Path(folder) / "a.txt") as building:
+    ...         _ = building.write_text("whole")
+    ...     [path.name for path in Path(folder).iterdir()]
+    ['a.txt']
+    """
+    beside = temporary or target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    try:
+        yield beside
+        sync(beside)
+        beside.replace(target)
+        sync(target.parent)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def write_atomically(path: str | os.PathLike[str], content: bytes) -> Path:
+    """Write beside the target and rename, so that an interruption leaves the old file or none."""
+    target = Path(path)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(target) as building:
+            write_bytes(building, content)
+    except OSError as error:
+        raise StorageError(
+            f"Cannot write {str(target)!r}: {error.strerror}. Choose a folder that is writable."
+        ) from error
+    return target
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file, and come back when its bytes are on the disk."""
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync(path: Path) -> None:
+    """Come back when a file's bytes, or the names in a folder, are on the disk."""
+    if os.name == "nt" and path.is_dir():  # Windows cannot open directories, and writes their entries by itself
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,35 @@
+"""The public names; `axiograd` itself loads them when the first one is asked for, as torch takes seconds to import."""
+
+# ruff: noqa: PLC0414  # `x as x` is how a name is made public
+
+from axiograd import datasets as datasets, metrics as metrics, models as models, priors as priors
+from axiograd.attribution import (
+    Attribution as Attribution,
+    AttributionDataset as AttributionDataset,
+    CaptumMethod as CaptumMethod,
+    Completeness as Completeness,
+    ExpectedGradients as ExpectedGradients,
+    Explanation as Explanation,
+    Gradient as Gradient,
+    InputXGradient as InputXGradient,
+    IntegratedGradients as IntegratedGradients,
+    LinearTarget as LinearTarget,
+    LogGradient as LogGradient,
+    RandomAttribution as RandomAttribution,
+    Saliency as Saliency,
+    XGradient as XGradient,
+    attribute_dataset as attribute_dataset,
+    quantus_explain as quantus_explain,
+)
+from axiograd.axioms import AxiomReport as AxiomReport, audit as audit
+from axiograd.errors import AxiogradError as AxiogradError
+from axiograd.homogeneity import (
+    Certificate as Certificate,
+    Conversion as Conversion,
+    Verification as Verification,
+    Violation as Violation,
+    certify as certify,
+    to_xdnn as to_xdnn,
+    verify as verify,
+)
+from axiograd.training.loss import AttributionLoss as AttributionLoss, LossTerms as LossTerms

@@ -1,0 +1,145 @@
+"""Attributions of samples by several methods, with scores, targets and completeness."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from axiograd.attribution._target import logits
+from axiograd.cli.methods import FROM_ZERO, Methods
+from axiograd.cli.samples import Samples
+from axiograd.errors import ConfigurationError, TargetError
+
+_SCORES = 2
+
+
+@dataclass(frozen=True)
+class Attributed:
+    """One sample: its scores, what was attributed, and each method's attribution."""
+
+    place: int
+    name: str
+    inputs: Tensor
+    scores: Tensor
+    target: int | None
+    label: int | None
+    attributions: dict[str, Tensor]
+    #: F(x) − F(0), and for methods that attribute against zero how far their sum is from it.
+    difference: float
+    deltas: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def predicted(self) -> int:
+        """The class with the largest score; of a single score, whether it is positive."""
+        return int(self.scores.argmax()) if len(self.scores) > 1 else int(self.scores[0] > 0)
+
+    def top(self, n: int) -> list[int]:
+        """The n classes with the largest scores."""
+        return [int(i) for i in self.scores.topk(min(n, len(self.scores))).indices]
+
+
+def attribute(
+    methods: Methods,
+    samples: Samples,
+    *,
+    target: str,
+    batch: int,
+    skip_damaged: bool,
+    progress: Callable[[int], object] = lambda _: None,
+) -> Iterator[Attributed]:
+    """Attribute sample after sample, a batch at a time."""
+    model = methods.model
+    for places, x in samples.batches(batch, like_of(model), skip_damaged=skip_damaged):
+        labels = None if samples.labels is None else [samples.labels[i] for i in places]
+        scores = scores_of(model, x)
+        targets = targets_of(target, scores, labels)
+        chosen = _select(scores, targets)
+        at_zero = _select(scores_of(model, torch.zeros_like(x[:1])).expand_as(scores), targets)
+        difference = (chosen - at_zero).double()
+        found = {name: methods.attribute(name, x, targets, first=places[0]) for name in methods.names}
+        sums = {name: a.double().flatten(1).sum(1) for name, a in found.items() if name in FROM_ZERO}
+        for i, place in enumerate(places):
+            yield Attributed(
+                place,
+                samples.names[place],
+                x[i].cpu(),
+                scores[i].cpu(),
+                None if targets is None else int(targets[i]),
+                None if labels is None else labels[i],
+                {name: a[i].detach().cpu() for name, a in found.items()},
+                float(difference[i]),
+                {name: float(total[i] - difference[i]) for name, total in sums.items()},
+            )
+            progress(place)
+
+
+def like_of(model: nn.Module) -> Tensor:
+    """An empty tensor on the model's device and of its dtype."""
+    parameter = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
+    return parameter.new_empty(0)
+
+
+def scores_of(model: nn.Module, inputs: Tensor) -> Tensor:
+    """One score per class, [samples, classes]; a single score for models that have one."""
+    with torch.no_grad():
+        raw = logits(model(inputs))
+    if raw.dim() == 1:
+        raw = raw.unsqueeze(1)
+    if raw.dim() != _SCORES or len(raw) != len(inputs):
+        raise ConfigurationError(
+            f"the model gives outputs of shape {tuple(raw.shape)} for {len(inputs)} samples; the command explains one "
+            "score, or one per class. In Python, target= takes any function of the outputs."
+        )
+    return raw
+
+
+def targets_of(target: str, scores: Tensor, labels: list[int] | None) -> Tensor | None:
+    """What is attributed: the predicted class, the label, or a class by its number; None for a single score."""
+    n = scores.shape[1]
+    if target == "predicted":
+        return None if n == 1 else scores.argmax(1)
+    if target == "label":
+        if labels is None:
+            raise TargetError("--target label: the data has no labels; use --target predicted or a class's number.")
+        found = torch.tensor(labels, device=scores.device)
+    else:
+        try:
+            found = torch.full((len(scores),), int(target), device=scores.device)
+        except ValueError:
+            raise TargetError(f"--target {target}: expected predicted, label, or the number of a class.") from None
+    if n == 1:
+        return None
+    if int(found.min()) < 0 or int(found.max()) >= n:
+        raise TargetError(f"--target {target}: class {int(found.max())} of a model with classes 0 to {n - 1}.")
+    return found
+
+
+def _select(scores: Tensor, targets: Tensor | None) -> Tensor:
+    return scores[:, 0] if targets is None else scores.gather(1, targets[:, None])[:, 0]
+
+
+def completeness(found: list[Attributed], name: str) -> list[float | None]:
+    """|Σ A − (F(x) − F(0))| per sample, relative to the root mean square of F(x) − F(0) over all samples."""
+    scale = (sum(a.difference**2 for a in found) / max(len(found), 1)) ** 0.5
+    return [_relative(a.deltas.get(name), scale) for a in found]
+
+
+def _relative(delta: float | None, scale: float) -> float | None:
+    if delta is None:
+        return None
+    return abs(delta) / scale if scale > 0 else (0.0 if delta == 0 else float("inf"))
+
+
+def describe(found: Attributed, names: Any, top: int) -> list[dict[str, Any]]:
+    """The top classes of a sample for JSON; a single score stands alone."""
+    if len(found.scores) == 1:
+        return [{"score": float(found.scores[0])}]
+    probabilities = found.scores.double().softmax(0)
+    return [
+        {"class": i, "name": names[i], "score": float(found.scores[i]), "probability": float(probabilities[i])}
+        for i in found.top(top)
+    ]

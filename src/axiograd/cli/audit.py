@@ -1,0 +1,177 @@
+"""`axiograd audit`: which axioms hold for which method."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from axiograd.cli import options
+from axiograd.cli.output import Output, plain_table, speaking, words
+from axiograd.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from axiograd.axioms import AxiomReport, Table1
+
+#: Names on the command line, and in the table.
+METHODS = {
+    "integrated-gradients": "Integrated Gradients",
+    "expected-gradients": "Expected Gradients",
+    "expected-gradients-1": "Expected Gradients (1)",
+    "input-x-gradient": "Input×Gradient",
+    "gradient": "Gradient",
+    "x-gradient": "X-Gradient",
+    "deeplift": "DeepLIFT",
+    "lrp": "LRP",
+    "gradient-shap": "GradientShap (5)",
+}
+CAPTUM = ("deeplift", "lrp", "gradient-shap")
+
+
+def audit(
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[METHOD]… [SPEC]",
+            help=f"Methods ({', '.join(METHODS)}; all if none is named), and a model to search.",
+            show_default=False,
+        ),
+    ] = None,
+    weights: options.Weights = None,
+    settings: options.Settings = None,
+    shape: options.Shape = None,
+    steps: Annotated[int, typer.Option(help="Steps of Integrated Gradients.", min=2)] = 512,
+    samples: Annotated[int, typer.Option(help="Draws of Expected Gradients.", min=1)] = 1024,
+    networks: Annotated[int, typer.Option(help="Generated networks of each kind.", min=1)] = 4,
+    seed: options.Seed = 0,
+    *,
+    download: options.Download = False,
+    details: Annotated[bool, typer.Option("--details", help="Print every counterexample.")] = False,
+    json: options.Json = False,
+) -> None:
+    """Search for counterexamples to each axiom, and print the paper's Table 1 as measured.
+
+    Without arguments all methods are audited, and the exit code is 1 if a cell differs from the paper's. For methods
+    that are named, it is 1 if any axiom fails. With a SPEC, that model and random inputs are searched.
+
+    `axiograd audit`
+
+    `axiograd audit x-gradient integrated-gradients`
+
+    `axiograd audit x-gradient xmlp`
+    """
+    with speaking(as_json=json) as output:
+        from axiograd.axioms.table import Table1
+
+        methods, spec = _read(arguments or [])
+        model, inputs = None, None
+        if spec is not None:
+            from axiograd.cli.spec import example_input, load_model
+
+            given = options.read_settings(settings)
+            model = load_model(spec, weights, settings=given, download=download).double()
+            inputs = example_input(model, shape, batch=8)
+        reports = _audit(output, methods, model, inputs, steps, samples, networks, seed)
+        table = Table1(tuple(reports))
+        _show(output, table, details=details or spec is not None, compared=spec is None)
+        different = table.differences() if spec is None else []
+        failed = [(r.method, x.axiom) for r in reports for x in r.results if not x.passed]
+        output.answer(_answer(table, spec, different))
+    no = failed if methods or spec is not None else different
+    raise typer.Exit(1 if no else 0)
+
+
+def _read(arguments: list[str]) -> tuple[list[str], str | None]:
+    methods = [name for name in arguments if name in METHODS]
+    others = [name for name in arguments if name not in METHODS]
+    if len(others) > 1:
+        raise ConfigurationError(
+            f"{', '.join(others)}: at most one of these can be the model. Methods: {', '.join(METHODS)}."
+        )
+    if others:
+        from axiograd.models import list_models
+
+        known = ":" in others[0] or others[0].endswith(".safetensors") or others[0] in list_models()
+        if not known:
+            raise ConfigurationError(f"{others[0]!r} is neither a method ({', '.join(METHODS)}) nor a model.")
+    return methods, others[0] if others else None
+
+
+def _audit(
+    output: Output, methods: list[str], model: Any, inputs: Any, steps: int, samples: int, networks: int, seed: int
+) -> list[AxiomReport]:
+    from axiograd.attribution import XGradient
+    from axiograd.axioms import audit as run
+    from axiograd.axioms.table import columns
+
+    default = [name for name in METHODS if model is None or name not in CAPTUM]
+    wanted = [METHODS[name] for name in methods or default]
+    captum = any(METHODS[name] in wanted for name in CAPTUM)
+    chosen = [c for c in columns(n_steps=steps, n_samples=samples, captum=captum) if c.name in wanted]
+    reports = []
+    with output.progress() as bar:
+        task = bar.add_task("auditing", total=len(chosen))
+        for column in chosen:
+            bar.update(task, description=f"auditing {column.name}")
+            given: dict[str, Any] = {"baselines": column.baselines, "n_networks": networks}
+            method = column.method
+            if model is not None:
+                # A given model is not homogeneous by construction: it has to be certified.
+                method = XGradient if column.name == METHODS["x-gradient"] else method
+                baselines = None if column.baselines is None else 0.5 * inputs.flip(0)
+                given = {"model": model, "inputs": inputs, "baselines": baselines}
+                given["target"] = None if model(inputs).dim() == 1 or model(inputs).shape[1] == 1 else 0
+            reports.append(run(method, seed=seed, tolerance=column.tolerance, name=column.name, **given))
+            bar.advance(task)
+    return reports
+
+
+def _show(output: Output, table: Table1, *, details: bool, compared: bool) -> None:
+    from axiograd.axioms import AXIOMS
+
+    shown = plain_table("axiom", *(report.method for report in table.reports))
+    marks = {"✓": "[green]✓[/]", "✗": "[red]✗[/]"}
+    for axiom in AXIOMS:
+        cells = []
+        for report in table.reports:
+            paper = f" [dim]({table.paper(report.method, axiom.name)})[/]" if compared else ""
+            cells.append(marks[report[axiom.name].mark] + paper)
+        shown.add_row(axiom.name, *cells)
+    output.console.print(shown)
+    lines = str(table).splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("In parentheses"))
+    for line in lines[start:] if compared else [f"Searched: {table.reports[0].models}, random inputs."]:
+        if line:
+            output.say(line, style="dim")
+    if details:
+        for report in table.reports:
+            output.console.print()
+            output.console.print(words(report))
+
+
+def _answer(table: Table1, spec: str | None, different: list[tuple[str, str]]) -> dict[str, Any]:
+    return {
+        "model": spec,
+        "methods": [
+            {
+                "method": report.method,
+                "models": report.models,
+                "seed": report.seed,
+                "passed": report.passed,
+                "axioms": [
+                    {
+                        "axiom": result.axiom,
+                        "passed": result.passed,
+                        "violation": result.violation,
+                        "tolerance": result.tolerance,
+                        "cases": result.n_cases,
+                        "paper": table.paper(report.method, result.axiom) if spec is None else None,
+                        "counterexample": None if result.counterexample is None else str(result.counterexample),
+                    }
+                    for result in report.results
+                ],
+            }
+            for report in table.reports
+        ],
+        "not_as_in_the_paper": different,
+    }

@@ -1,0 +1,111 @@
+"""Converted models as files: weights in safetensors, and in their header the recipe by which to rebuild the model.
+
+A recipe is data. It names the model that was converted, and how; what rebuilds it is `to_xdnn` on the same
+architecture, whose calibrated constants are then loaded with the weights. Nothing in a file is executed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from axiograd._files import write_atomically
+from axiograd._version import __version__
+from axiograd.errors import ConfigurationError, MissingExtraError, StorageError
+from axiograd.homogeneity import to_xdnn
+
+FORMAT = 1
+KEY = "axiograd.conversion"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Of which model, with which settings, for inputs of which shape, and how it was converted."""
+
+    spec: str
+    how: Literal["strip", "lift"]
+    shape: tuple[int, ...]
+    settings: dict[str, Any] = field(default_factory=dict)
+    weights: str | None = None
+    examples: str = ""
+    version: str = __version__
+    format: int = FORMAT
+
+    @classmethod
+    def read(cls, path: str | Path) -> Recipe | None:
+        """The recipe in a file's header; None for a file without one, and for what is no safetensors file."""
+        file = Path(path)
+        if file.suffix != ".safetensors" or not file.is_file():
+            return None
+        try:
+            with _safetensors().safe_open(file, framework="pt") as opened:
+                text = (opened.metadata() or {}).get(KEY)
+        except (_safetensors().SafetensorError, OSError) as error:
+            raise StorageError(f"{file} is not a complete safetensors file: {error}") from error
+        if text is None:
+            return None
+        try:
+            content = json.loads(text)
+            content["shape"] = tuple(int(size) for size in content["shape"])
+            recipe = cls(**content)
+        except (ValueError, TypeError, KeyError) as error:
+            raise StorageError(f"{file} has a recipe that cannot be read: {error}") from error
+        if recipe.format != FORMAT or recipe.how not in {"strip", "lift"}:
+            raise StorageError(f"{file} has a recipe of format {recipe.format}; this version reads {FORMAT}.")
+        return recipe
+
+
+def save(path: Path, model: nn.Module, recipe: Recipe) -> Path:
+    """Write weights and recipe, atomically."""
+    from safetensors.torch import save as serialise
+
+    # Copies: safetensors refuses tensors that share their memory.
+    state = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in model.state_dict().items()}
+    content: bytes = serialise(state, metadata={KEY: json.dumps(asdict(recipe))})
+    return write_atomically(path, content)
+
+
+def rebuild(model: nn.Module, recipe: Recipe, path: str | Path) -> nn.Module:
+    """Convert the bare architecture once more, and load the weights and constants of the file into it."""
+    parameter = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
+    generator = torch.Generator().manual_seed(0)
+    example = torch.randn(2, *recipe.shape, generator=generator).to(parameter.dtype)
+    converted = to_xdnn(model.eval(), example, how=recipe.how).model
+    state = _state(Path(path))
+    own = converted.state_dict()
+    wrong = [
+        name
+        for name in {**own, **state}
+        if name not in own or name not in state or own[name].shape != state[name].shape
+    ]
+    if wrong:
+        raise ConfigurationError(
+            f"{path} does not fit {recipe.spec} converted by {recipe.how}: {', '.join(sorted(wrong)[:5])} differ. "
+            "Has the model's code changed, or are settings missing (--set)?"
+        )
+    converted.load_state_dict(state)
+    return converted
+
+
+def _state(path: Path) -> Mapping[str, Tensor]:
+    from safetensors.torch import load_file
+
+    try:
+        found: dict[str, Tensor] = load_file(path)
+    except (_safetensors().SafetensorError, OSError) as error:
+        raise StorageError(f"{path} is not a complete safetensors file: {error}") from error
+    return found
+
+
+def _safetensors() -> Any:
+    try:
+        import safetensors
+    except ImportError as error:
+        raise MissingExtraError("safetensors", "storage", "a converted model's file") from error
+    return safetensors

@@ -1,0 +1,186 @@
+"""`axiograd evaluate SPEC --data DATA`: how good are the model and its attributions?"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from axiograd.cli import options
+from axiograd.cli.output import Output, plain_table, speaking
+from axiograd.errors import ConfigurationError
+
+METRICS = ("accuracy", "completeness", "masking", "localisation")
+#: What is better, to be read beside the name.
+ARROWS = {"KPM": "↑", "KNM": "↓", "KAM": "↑", "RAM": "↓", "energy inside": "↑", "pointing game": "↑", "best IoU": "↑"}
+
+
+def evaluate(
+    spec: options.Spec,
+    data: Annotated[
+        list[str],
+        typer.Option("--data", help="Name of a data set, a folder with one folder per class, images, or a CSV table."),
+    ],
+    methods: options.Methods = None,
+    weights: options.Weights = None,
+    settings: options.Settings = None,
+    metrics: Annotated[str, typer.Option(help=f"Some of {','.join(METRICS)}.")] = ",".join(METRICS),
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="JSON file, written after every batch; a stopped run goes on.")
+    ] = None,
+    target: Annotated[
+        str, typer.Option(help="label (predicted where there is none), predicted, or a class.")
+    ] = "label",
+    split: Annotated[str | None, typer.Option(help="Split of a data set.  [default: val or test]")] = None,
+    limit: options.Limit = None,
+    preprocess: options.Preprocessing = None,
+    size: options.Size = None,
+    mean: options.Mean = None,
+    std: options.Std = None,
+    label: options.Label = None,
+    drop: options.Drop = None,
+    missing: options.Missing = "error",
+    batch_size: options.Batch = 8,
+    steps: options.Steps = 128,
+    seed: options.Seed = 0,
+    *,
+    standardise: options.Standardise = False,
+    skip_damaged: options.SkipDamaged = False,
+    download: options.Download = False,
+    json: options.Json = False,
+) -> None:
+    """Measure accuracy, completeness, masking metrics and, where the data has boxes, localisation.
+
+    KPM and KNM are areas under the target's score, KAM and RAM under the accuracy, while features are masked in the
+    order of their attributions (the paper's Table 3). With --limit, samples are drawn by --seed.
+
+    `axiograd evaluate xsqueezenet1_1 --weights stripped.safetensors --data imagenet_sample --limit 50`
+
+    `axiograd evaluate resnet18 --weights default --data tiny_imagenet -m input-x-gradient,integrated-gradients`
+    """
+    wanted = options.read_list(metrics)
+    if unknown := [name for name in wanted if name not in METRICS]:
+        raise ConfigurationError(f"--metrics {unknown[0]}: choose some of {', '.join(METRICS)}.")
+    with speaking(as_json=json) as output:
+        from axiograd.cli.evaluating import Measured, measure
+        from axiograd.cli.explain import base_spec
+        from axiograd.cli.methods import Methods, read_methods
+        from axiograd.cli.preprocess import choose
+        from axiograd.cli.samples import read_samples
+        from axiograd.cli.spec import load_model
+        from axiograd.cli.tables import TableOptions
+
+        names = read_methods(methods)
+        model = load_model(spec, weights, settings=options.read_settings(settings), download=download)
+        pixels = choose(base_spec(spec, weights), model, preset=preprocess, size=size, mean=mean, std=std)
+        tables = TableOptions(label, tuple(options.read_list(drop)), missing, standardise)
+        samples = read_samples(options.read_list(data), pixels, tables, split=split)
+        if samples.boxes is not None and (pixels.transform.resize or pixels.transform.crop):
+            output.note("The boxes do not fit resized images: no localisation (--preprocess pixels keeps the size).")
+            wanted = [name for name in wanted if name != "localisation"]
+        samples = _drawn(samples, limit, seed)
+        identity = {
+            "model": spec,
+            "weights": _fingerprint(model),
+            "data": samples.source,
+            "samples": hashlib.sha256("\n".join(samples.names).encode()).hexdigest()[:16],
+            "preprocessing": samples.prepared,
+            "methods": names,
+            "metrics": sorted(wanted),
+            "target": target,
+            "steps": steps,
+            "seed": seed,
+        }
+        measured = Measured.resume(out, identity)
+        if measured.done:
+            output.note(f"Going on after {measured.done} of {len(samples)} samples in {out}.")
+        chosen = Methods(names, model, spec=spec, steps=steps, seed=seed)
+        with output.progress() as bar:
+            task = bar.add_task("evaluating", total=len(samples), completed=measured.done)
+            measure(
+                chosen,
+                samples,
+                measured,
+                wanted=set(wanted),
+                target=target,
+                batch=batch_size,
+                skip_damaged=skip_damaged,
+                out=out,
+                progress=lambda done: bar.update(task, completed=done),
+            )
+        answer = _answer(measured, chosen, samples)
+        _show(output, answer)
+        output.answer(answer)
+
+
+def _drawn(samples: Any, limit: int | None, seed: int) -> Any:
+    """Data sets are sorted by class: a part of one has to be drawn."""
+    import torch
+
+    if limit is None or limit >= len(samples):
+        return samples
+    order = torch.randperm(len(samples), generator=torch.Generator().manual_seed(seed))[:limit]
+    return samples.choose(order.tolist())
+
+
+def _fingerprint(model: Any) -> str:
+    digest = hashlib.sha256()
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().view(-1).numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _answer(measured: Any, methods: Any, samples: Any) -> dict[str, Any]:
+    from axiograd.cli.evaluating import LOCALISATION, MASKING, summary
+
+    if not measured.done or "difference" not in measured.model:
+        raise ConfigurationError(f"{samples.source}: no sample could be read, so there is nothing to evaluate.")
+    differences = measured.model["difference"]
+    scale = (sum(value * value for value in differences) / len(differences)) ** 0.5
+    rows = []
+    for name in methods.names:
+        values = measured.methods[name]
+        row: dict[str, Any] = {"method": methods.title(name), "seconds_per_sample": summary(values["seconds"])["mean"]}
+        if "delta" in values:
+            relative = [abs(delta) / scale if scale else abs(delta) for delta in values["delta"]]
+            row["completeness_error"] = {"mean": summary(relative)["mean"], "max": max(relative)}
+        row |= {metric: summary(values[metric]) for metric in (*MASKING, *LOCALISATION) if metric in values}
+        rows.append(row)
+    accuracy = {name: summary(measured.model[name]) for name in ("top-1", "top-5") if name in measured.model}
+    return {
+        **measured.identity,
+        "n_samples": len(differences),
+        "baseline": samples.zero,
+        "skipped": list(samples.skipped),
+        "accuracy_percent": accuracy,
+        "results": rows,
+    }
+
+
+def _show(output: Output, answer: dict[str, Any]) -> None:
+    output.say(f"model          {answer['model']}")
+    output.say(f"data           {answer['data']}, {answer['n_samples']} samples")
+    output.say(f"preprocessing  {answer['preprocessing']}")
+    output.say(f"baseline       {answer['baseline']}")
+    for name, value in answer["accuracy_percent"].items():
+        output.say(f"{name:<14} {value['mean']:.1f} % ± {value['standard_error']:.1f}")
+    rows = answer["results"]
+    names = [name for name in ARROWS if any(name in row for row in rows)]
+    errors = any("completeness_error" in row for row in rows)
+    columns = [*(["completeness error"] if errors else []), *(f"{name} {ARROWS[name]}" for name in names), "s / sample"]
+    table = plain_table("method", *columns, right=tuple(columns))
+    for row in rows:
+        cells = [row["method"]]
+        if errors:
+            error = row.get("completeness_error")
+            cells.append("–" if error is None else f"{error['mean']:.1e}")
+        cells += [f"{row[name]['mean']:.2f} ± {row[name]['standard_error']:.2f}" for name in names]
+        table.add_row(*cells, f"{row['seconds_per_sample']:.3g}")
+    output.console.print()
+    output.console.print(table)
+    output.say("± standard error over samples; arrows point to better values.", style="dim")
+    for name in answer["skipped"]:
+        output.note(f"Left out, as it cannot be decoded: {name}")

@@ -1,0 +1,149 @@
+"""Measurements on many samples, written after every batch, so that a run goes on where it stopped."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from axiograd._files import write_atomically
+from axiograd.cli.attributing import like_of, scores_of, targets_of
+from axiograd.cli.methods import FROM_ZERO, Methods
+from axiograd.cli.samples import Samples
+from axiograd.errors import ConfigurationError, StorageError
+from axiograd.metrics import best_overlap, energy_inside, masking_curves, pointing_game
+
+MASKING = ("KPM", "KNM", "KAM", "RAM")
+LOCALISATION = ("energy inside", "pointing game", "best IoU")
+#: Class i of the 20 is class 10·i of the 200 that a network for all of Tiny ImageNet knows.
+TINY_STEP, TINY_CLASSES = 10, 200
+_TOP = 5
+
+Values = dict[str, list[float]]
+
+
+@dataclass
+class Measured:
+    """One number per sample: of the model, and of each method."""
+
+    identity: dict[str, Any]
+    done: int = 0
+    model: Values = field(default_factory=dict)
+    methods: dict[str, Values] = field(default_factory=dict)
+
+    @classmethod
+    def resume(cls, path: Path | None, identity: dict[str, Any]) -> Measured:
+        """What a file holds of the same run; a file of another one is not overwritten."""
+        if path is None or not path.exists():
+            return cls(identity)
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            found = cls(content["identity"], int(content["done"]), dict(content["model"]), dict(content["methods"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise StorageError(f"{path} is not a file of `axiograd evaluate`: {error}; choose another one.") from error
+        # Through JSON, as the file's own went: tuples are lists there.
+        mine = json.loads(json.dumps(identity))
+        different = [key for key in {**mine, **found.identity} if mine.get(key) != found.identity.get(key)]
+        if different:
+            raise ConfigurationError(
+                f"{path} holds another evaluation ({', '.join(sorted(different))} differ); choose another -o file."
+            )
+        return found
+
+    def save(self, path: Path | None) -> None:
+        """Write everything, atomically."""
+        if path is not None:
+            content = {"identity": self.identity, "done": self.done, "model": self.model, "methods": self.methods}
+            write_atomically(path, (json.dumps(content) + "\n").encode())
+
+    def add(self, method: str | None, values: dict[str, Tensor]) -> None:
+        """Numbers of a batch, one per sample."""
+        into = self.model if method is None else self.methods.setdefault(method, {})
+        for name, numbers in values.items():
+            into.setdefault(name, []).extend(float(number) for number in numbers)
+
+
+def measure(
+    methods: Methods,
+    samples: Samples,
+    measured: Measured,
+    *,
+    wanted: set[str],
+    target: str,
+    batch: int,
+    skip_damaged: bool,
+    out: Path | None,
+    progress: Callable[[int], object],
+) -> Measured:
+    """Add to what is measured until all samples are done."""
+    model = methods.model
+    for places, x in samples.batches(batch, like_of(model), skip_damaged=skip_damaged, start=measured.done):
+        scores = scores_of(model, x)
+        labels = _labels(samples, places, scores)
+        targets = targets_of(target if labels is not None or target != "label" else "predicted", scores, labels)
+        if "accuracy" in wanted and labels is not None:
+            measured.add(None, _accuracy(scores, torch.tensor(labels)))
+        chosen = scores[:, 0] if targets is None else scores.gather(1, targets[:, None])[:, 0]
+        zero = scores_of(model, torch.zeros_like(x[:1])).expand_as(scores)
+        difference = (chosen - (zero[:, 0] if targets is None else zero.gather(1, targets[:, None])[:, 0])).double()
+        measured.add(None, {"difference": difference})
+        boxes = None if samples.boxes is None or "localisation" not in wanted else samples.boxes[places]
+        for name in methods.names:
+            spent = methods.costs[name].seconds
+            attribution = methods.attribute(name, x, targets, first=places[0])
+            seconds = (methods.costs[name].seconds - spent) / len(x)
+            values = {"seconds": torch.full((len(x),), seconds)}
+            if "completeness" in wanted and name in FROM_ZERO:
+                values["delta"] = attribution.double().flatten(1).sum(1) - difference
+            if "masking" in wanted:
+                right = targets if labels is None else torch.tensor(labels, device=x.device)
+                curves = masking_curves(model, x, attribution, targets, labels=right)
+                values |= {metric: curves[metric].areas for metric in curves}
+            if boxes is not None:
+                values |= _localisation(attribution, boxes)
+            measured.add(name, values)
+        measured.done = places[-1] + 1
+        measured.save(out)
+        progress(measured.done)
+    return measured
+
+
+def _labels(samples: Samples, places: list[int], scores: Tensor) -> list[int] | None:
+    if samples.labels is None:
+        return None
+    n = scores.shape[1]
+    step = TINY_STEP if n == TINY_CLASSES and len(samples.classes) == TINY_CLASSES // TINY_STEP else 1
+    labels = [samples.labels[i] * step for i in places]
+    if max(labels) >= max(n, 2):
+        raise ConfigurationError(
+            f"{samples.source} has class {max(labels)}, the model has {n} outputs: is it a model for other data?"
+        )
+    return labels
+
+
+def _accuracy(scores: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    if scores.shape[1] == 1:
+        return {"top-1": 100.0 * ((scores[:, 0] > 0).long().cpu() == labels)}
+    ranked = scores.topk(min(_TOP, scores.shape[1]), 1).indices.cpu() == labels[:, None]
+    found = {"top-1": 100.0 * ranked[:, 0]}
+    return found | ({"top-5": 100.0 * ranked.any(1)} if scores.shape[1] > _TOP else {})
+
+
+def _localisation(attribution: Tensor, boxes: Tensor) -> dict[str, Tensor]:
+    # The data sets' boxes include their last row and column.
+    regions = boxes + torch.tensor([0, 0, 1, 1])
+    overlap = best_overlap(attribution, regions).iou
+    inside = energy_inside(attribution, regions), pointing_game(attribution, regions).double()
+    return dict(zip(LOCALISATION, (*inside, overlap), strict=True))
+
+
+def summary(values: list[float]) -> dict[str, float]:
+    """The mean and its standard error."""
+    numbers = torch.tensor(values, dtype=torch.float64)
+    error = float(numbers.std() / len(numbers) ** 0.5) if len(numbers) > 1 else float("nan")
+    return {"mean": float(numbers.mean()), "standard_error": error}

@@ -1,0 +1,238 @@
+"""`axiograd explain SPEC IMAGE…|TABLE.csv`: which features count, and for how much."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+
+import typer
+
+from axiograd.cli import options
+from axiograd.cli.output import Output, plain_table, speaking, words
+from axiograd.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from axiograd.cli.picturing import Story
+
+KINDS = ("overlay", "signed", "positive")
+_SHOWN = 40
+
+
+def explain(
+    spec: options.Spec,
+    inputs: Annotated[
+        list[str],
+        typer.Argument(metavar="INPUT…", help="Images, folders of images, one CSV table, or the name of a data set."),
+    ],
+    methods: options.Methods = None,
+    weights: options.Weights = None,
+    settings: options.Settings = None,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for what is written.")] = Path("axiograd-explain"),
+    target: Annotated[str, typer.Option(help="predicted, label, or the number of a class.")] = "predicted",
+    classes: options.Classes = None,
+    top: Annotated[int, typer.Option(help="How many of the top classes are shown.", min=1)] = 3,
+    preprocess: options.Preprocessing = None,
+    size: options.Size = None,
+    mean: options.Mean = None,
+    std: options.Std = None,
+    label: options.Label = None,
+    drop: options.Drop = None,
+    missing: options.Missing = "error",
+    split: Annotated[str | None, typer.Option(help="Split of a data set.")] = None,
+    limit: options.Limit = None,
+    batch_size: options.Batch = 8,
+    steps: options.Steps = 128,
+    seed: options.Seed = 0,
+    kind: Annotated[str, typer.Option(help="Figures: overlay, signed or positive.")] = "overlay",
+    *,
+    standardise: options.Standardise = False,
+    skip_damaged: options.SkipDamaged = False,
+    figures: Annotated[bool, typer.Option(help="Write a PNG per sample.")] = True,
+    arrays: Annotated[bool, typer.Option(help="Write attributions.safetensors.")] = True,
+    report: Annotated[bool, typer.Option(help="Write report.html.")] = True,
+    download: options.Download = False,
+    json: options.Json = False,
+) -> None:
+    """Attribute a model's scores to its inputs, and write figures, arrays and an HTML report.
+
+    X-Gradient (the default) is exact and takes one backward pass, on models that `axiograd check` certifies. For
+    others convert the model first, or take another method. Several methods are compared side by side, with what
+    each of them cost. The baseline is zero, in the space that the model sees; every output says what that is.
+
+    `axiograd explain xsqueezenet1_1 cat.jpg dog.jpg --weights stripped.safetensors`
+
+    `axiograd explain net.py:build photos/ --size 64 --mean 0.5 --std 0.5 -m input-x-gradient,integrated-gradients`
+
+    `axiograd explain net.py:build patients.csv --label survived --drop id --missing mean --standardise`
+    """
+    if kind not in KINDS:
+        raise ConfigurationError(f"--kind {kind}: choose one of {', '.join(KINDS)}.")
+    with speaking(as_json=json) as output:
+        from axiograd.cli.methods import Methods, read_methods
+        from axiograd.cli.preprocess import choose
+        from axiograd.cli.samples import read_samples
+        from axiograd.cli.spec import load_model
+        from axiograd.cli.tables import TableOptions
+
+        names = read_methods(methods)
+        model = load_model(spec, weights, settings=options.read_settings(settings), download=download)
+        pixels = choose(base_spec(spec, weights), model, preset=preprocess, size=size, mean=mean, std=std)
+        tables = TableOptions(label, tuple(options.read_list(drop)), missing, standardise)
+        samples = read_samples(inputs, pixels, tables, split=split)
+        if limit is not None:
+            samples = samples.choose(range(min(limit, len(samples))))
+        chosen = Methods(names, model, spec=spec, steps=steps, seed=seed)
+        story = _attributed(output, chosen, samples, target, batch_size, classes, skip_damaged=skip_damaged)
+        answer = _answer(story, top)
+        _show(output, story, answer, top)
+        shape = cast("Literal['overlay', 'signed', 'positive']", kind)
+        answer["files"] = _write(output, story, out, shape, answer["costs"], figures, arrays, report)
+        output.answer(answer)
+
+
+def base_spec(spec: str, weights: str | None) -> str:
+    """The model's name, also where SPEC is a converted file."""
+    from axiograd.cli.converted import Recipe
+
+    recipe = Recipe.read(spec) or (Recipe.read(weights) if weights else None)
+    return spec if recipe is None else recipe.spec
+
+
+def _attributed(
+    output: Output, methods: Any, samples: Any, target: str, batch: int, classes: Path | None, *, skip_damaged: bool
+) -> Story:
+    from axiograd.cli.attributing import attribute, like_of
+    from axiograd.cli.classes import ClassNames
+    from axiograd.cli.picturing import Story
+
+    if "expected-gradients" in methods.names:
+        first = next(iter(samples.batches(64, like_of(methods.model), skip_damaged=True)), None)
+        methods.references = None if first is None else first[1]
+        samples.skipped.clear()
+    with output.progress() as bar:
+        task = bar.add_task("attributing", total=len(samples))
+        found = list(
+            attribute(
+                methods,
+                samples,
+                target=target,
+                batch=batch,
+                skip_damaged=skip_damaged,
+                progress=lambda place: bar.update(task, completed=place + 1),
+            )
+        )
+    if not found:
+        raise ConfigurationError(f"{samples.source}: no image could be decoded, so there is nothing to explain.")
+    names = ClassNames.find(classes, samples.classes, len(found[0].scores), base_spec(methods.spec, None))
+    certificate = methods.certificate(found[0].inputs.unsqueeze(0).to(like_of(methods.model)))
+    return Story(methods, samples, found, names, certificate)
+
+
+def _answer(story: Story, top: int) -> dict[str, Any]:
+    from axiograd.cli.attributing import completeness, describe
+
+    methods = story.methods
+    errors = {name: completeness(story.found, name) for name in methods.names}
+    rows = [
+        {
+            "name": each.name,
+            "label": each.label,
+            "top": describe(each, story.names, top),
+            "target": each.target,
+            "target_name": story.target(each),
+            "difference_to_baseline": each.difference,
+            "methods": {
+                name: {
+                    "sum": float(each.attributions[name].double().sum()),
+                    "completeness_error": errors[name][i],
+                }
+                for name in methods.names
+            },
+        }
+        for i, each in enumerate(story.found)
+    ]
+    certificate = story.certificate
+    return {
+        "model": methods.spec,
+        "certified": None if certificate is None else certificate.ok,
+        "data": story.samples.source,
+        "preprocessing": story.samples.prepared,
+        "baseline": story.samples.zero,
+        "skipped": list(story.samples.skipped),
+        "costs": [{"method": methods.title(name)} | methods.costs[name].to_dict() for name in methods.names],
+        "samples": rows,
+    }
+
+
+def _show(output: Output, story: Story, answer: dict[str, Any], top: int) -> None:
+    output.say(f"model          {answer['model']}{'' if answer['certified'] else ' (not an X-DNN)'}")
+    output.say(f"data           {answer['data']}")
+    output.say(f"preprocessing  {answer['preprocessing']}")
+    output.say(f"baseline       {answer['baseline']}\n")
+    errors = [f"error of {story.methods.title(name)}" for name in story.methods.names]
+    table = plain_table("sample", f"top {top}", "attributed", "F(x) − F(0)", *errors, right=("F(x) − F(0)", *errors))
+    for row in answer["samples"][:_SHOWN]:
+        best = "\n".join(
+            f"{t['probability']:6.1%} {t['name']}" if "name" in t else f"{t['score']:.4g}" for t in row["top"]
+        )
+        cells = [row["methods"][name]["completeness_error"] for name in story.methods.names]
+        shown = ["–" if cell is None else f"{cell:.1e}" for cell in cells]
+        table.add_row(
+            words(row["name"]), words(best), words(row["target_name"]), f"{row['difference_to_baseline']:.4g}", *shown
+        )
+    output.console.print(table)
+    if len(answer["samples"]) > _SHOWN:
+        output.say(f"… and {len(answer['samples']) - _SHOWN} more, all of them in the report.", style="dim")
+    output.say(
+        "error: |sum of attributions − (F(x) − F(0))| over the root mean square of F(x) − F(0); – where a method does "
+        "not claim to add up.\n",
+        style="dim",
+    )
+    costs = plain_table(
+        "method", "forward", "backward", "s / sample", "times", right=("forward", "backward", "s / sample", "times")
+    )
+    fastest = min(cost["seconds_per_sample"] for cost in answer["costs"]) or 1.0
+    for cost in answer["costs"]:
+        costs.add_row(
+            cost["method"],
+            f"{cost['forward_passes_per_sample']:g}",
+            f"{cost['backward_passes_per_sample']:g}",
+            f"{cost['seconds_per_sample']:.3g}",
+            f"{cost['seconds_per_sample'] / fastest:.1f}×",
+        )
+    output.console.print(costs)
+    for name in answer["skipped"]:
+        output.note(f"Left out, as it cannot be decoded: {name}")
+
+
+def _write(
+    output: Output,
+    story: Story,
+    out: Path,
+    kind: Literal["overlay", "signed", "positive"],
+    costs: list[dict[str, Any]],
+    figures: bool,
+    arrays: bool,
+    report: bool,
+) -> dict[str, Any]:
+    from axiograd.cli import picturing
+
+    files: dict[str, Any] = {}
+    if arrays:
+        files["arrays"] = str(picturing.save_arrays(story, out / "attributions.safetensors"))
+    if figures:
+        with output.progress() as bar:
+            task = bar.add_task("drawing", total=len(story.found))
+            drawn = picturing.draw(story, out, kind, lambda: bar.advance(task))
+        files["figures"] = [str(path) for path in drawn]
+    if report:
+        files["report"] = str(picturing.write_report(story, out / "report.html", costs))
+    if files:
+        output.say("")
+    if files.get("figures"):
+        output.say(f"Figures: {len(files['figures'])} PNG files in {out}")
+    if arrays:
+        output.say(f"Arrays:  {files['arrays']}")
+    if report:
+        output.say(f"Report:  {files['report']}", style="bold")
+    return files

@@ -1,0 +1,95 @@
+"""Options that several subcommands share."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from axiograd.errors import ConfigurationError
+
+SPEC_HELP = (
+    "One of axiograd's models (see `axiograd models`), package.module:factory, path/to/file.py:factory, or a file "
+    "that `axiograd convert` wrote."
+)
+
+Spec = Annotated[str, typer.Argument(metavar="SPEC", help=SPEC_HELP, show_default=False)]
+Weights = Annotated[
+    str | None,
+    typer.Option(help="Trained weights: a name that the model knows (`default`), or a file.", show_default=False),
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="Setting of the model, as num_classes=10; may be repeated."),
+]
+Download = Annotated[bool, typer.Option("--download", help="Fetch known weights that are not on this machine.")]
+Shape = Annotated[
+    str | None,
+    typer.Option(help="Sizes of one input sample, as 3,224,224; otherwise guessed from the first layer."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print the answer as JSON on stdout, everything else on stderr.")]
+Methods = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--method",
+        "-m",
+        metavar="NAME,…",
+        help="x-gradient, integrated-gradients, expected-gradients, input-x-gradient, gradient, saliency, "
+        "log-gradient, random; several are shown side by side.  [default: x-gradient]",
+        show_default=False,
+    ),
+]
+Steps = Annotated[int, typer.Option(help="Steps of integrated-gradients, draws of expected-gradients.", min=1)]
+Seed = Annotated[int, typer.Option(help="Seed of everything that is random.")]
+Limit = Annotated[int | None, typer.Option(help="Take so many samples and leave the rest.", min=1)]
+Batch = Annotated[int, typer.Option("--batch-size", help="Samples that go through the model together.", min=1)]
+
+# What is done to images and tables before the model sees them.
+Preprocessing = Annotated[
+    str | None,
+    typer.Option(
+        "--preprocess",
+        help="imagenet, squeezenet, tiny-imagenet or pixels ([0, 1]); by default what the model was trained with.",
+        show_default=False,
+    ),
+]
+Size = Annotated[int | None, typer.Option(help="Short side and centre crop of images, in pixels.", min=1)]
+Mean = Annotated[str | None, typer.Option(help="Mean to subtract from [0, 1] pixels, one number or three.")]
+Std = Annotated[str | None, typer.Option(help="Standard deviation to divide by, one number or three.")]
+SkipDamaged = Annotated[bool, typer.Option("--skip-damaged", help="Leave images out that cannot be decoded.")]
+Label = Annotated[str | None, typer.Option(help="Column of a table that holds the class, not a feature.")]
+Drop = Annotated[str | None, typer.Option(help="Columns of a table that are no features: a,b,c.")]
+Missing = Annotated[str, typer.Option(help="Empty cells of a table: error, mean (of the column) or zero.")]
+Standardise = Annotated[
+    bool, typer.Option("--standardise", help="Bring a table's columns to mean 0 and standard deviation 1.")
+]
+Classes = Annotated[Path | None, typer.Option(help="File with the class names, one per line or as JSON.")]
+
+
+def read_settings(given: list[str] | None) -> dict[str, Any]:
+    """NAME=VALUE pairs; a value is JSON, or else text.
+
+    >>> read_settings(["num_classes=10", "hidden=[8, 4]", "version=1_1"])
+    {'num_classes': 10, 'hidden': [8, 4], 'version': '1_1'}
+    """
+    import json
+
+    found: dict[str, Any] = {}
+    for pair in given or ():
+        name, equals, text = pair.partition("=")
+        if not equals or not name.isidentifier():
+            raise ConfigurationError(f"--set {pair}: expected NAME=VALUE, for example num_classes=10.")
+        try:
+            found[name] = json.loads(text)
+        except ValueError:
+            found[name] = text
+    return found
+
+
+def read_list(given: list[str] | str | None) -> list[str]:
+    """Values that are separated by commas or repeat their option.
+
+    >>> read_list(["a,b", "c"])
+    ['a', 'b', 'c']
+    """
+    parts = [given] if isinstance(given, str) else given or []
+    return [name.strip() for part in parts for name in part.split(",") if name.strip()]

@@ -1,0 +1,110 @@
+"""From an image file to what a model takes, in numbers and in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from torch import Tensor, nn
+
+from axiograd.cli.spec import guess_shape
+from axiograd.datasets import IMAGENET, PIXELS, SQUEEZENET, TINY_IMAGENET, Preprocess
+from axiograd.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+PRESETS = {"imagenet": IMAGENET, "squeezenet": SQUEEZENET, "tiny-imagenet": TINY_IMAGENET, "pixels": PIXELS}
+#: What the known weights of our models were trained with; the others saw ImageNet as the paper prepares it.
+OF_MODEL = {"squeezenet1_1": "squeezenet", "resnet18": "tiny-imagenet", "dncnn": "pixels"}
+_RGB = 3
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A transform for images, on one grey channel or on three."""
+
+    transform: Preprocess
+    grey: bool = False
+
+    def __call__(self, image: Image, seed: Sequence[int] = ()) -> Tensor:
+        if self.grey:
+            return self.transform(image.convert("L").convert("RGB"), seed)[:1]
+        return self.transform(image, seed)
+
+    def normalise(self, pixels: Tensor) -> Tensor:
+        """[0, 1] to what the model takes."""
+        if pixels.shape[-3] == _RGB:
+            return self.transform.normalise(pixels)
+        return (pixels * self.transform.white - self.transform.mean[0]) / self.transform.std[0]
+
+    def picture(self, inputs: Tensor) -> Tensor:
+        """What was seen, as pixels in [0, 1]."""
+        channels = inputs if inputs.shape[-3] == _RGB else inputs.expand(*inputs.shape[:-3], _RGB, -1, -1)
+        return self.transform.invert(channels).clamp(0, 1)
+
+    @property
+    def zero(self) -> str:
+        """What the zero baseline is in pixels."""
+        black = not any(self.transform.mean)
+        return "zero, a black image" if black else "zero, an image of the mean colour"
+
+    def __str__(self) -> str:
+        t = self.transform
+        parts = [
+            "" if t.resize is None else f"short side {t.resize}",
+            "" if t.crop is None else f"centre crop {t.crop}",
+            "grey" if self.grey else "BGR" if t.bgr else "RGB",
+            f"values 0 to {t.white:g}",
+            "" if not any(t.mean) else f"minus {_numbers(t.mean)}",
+            "" if set(t.std) == {1.0} else f"divided by {_numbers(t.std)}",
+        ]
+        return ", ".join(part for part in parts if part)
+
+
+def choose(
+    spec: str,
+    model: nn.Module,
+    *,
+    preset: str | None = None,
+    size: int | None = None,
+    mean: str | None = None,
+    std: str | None = None,
+) -> Prepared:
+    """What the options say, and otherwise what fits the model.
+
+    >>> print(choose("squeezenet1_1", nn.Conv2d(3, 8, 3), size=64))
+    short side 64, centre crop 64, BGR, values 0 to 255, minus (103.939, 116.779, 123.68)
+    """
+    try:
+        shape = guess_shape(model)
+    except ConfigurationError:
+        shape = (_RGB,)
+    grey = shape[0] == 1
+    named = preset or OF_MODEL.get(spec.removeprefix("x"), "pixels" if grey else "imagenet")
+    if named not in PRESETS:
+        raise ConfigurationError(f"--preprocess {named}: choose one of {', '.join(PRESETS)}.")
+    transform = PRESETS[named]
+    if mean is not None or std is not None:
+        centre, spread = _read("--mean", mean, 0.0), _read("--std", std, 1.0)
+        if min(spread) <= 0:
+            raise ConfigurationError(f"--std {std}: standard deviations are positive.")
+        transform = replace(transform, mean=centre, std=spread, white=1.0, bgr=False)
+    if size is not None:
+        transform = replace(transform, resize=size, crop=size)
+    return Prepared(transform, grey)
+
+
+def _read(option: str, given: str | None, default: float) -> tuple[float, ...]:
+    try:
+        found = (default,) if given is None else tuple(float(part) for part in given.split(","))
+    except ValueError:
+        found = ()
+    if len(found) not in {1, _RGB}:
+        raise ConfigurationError(f"{option} {given}: expected one number or three, for example 0.485,0.456,0.406.")
+    return found * _RGB if len(found) == 1 else found
+
+
+def _numbers(values: Sequence[float]) -> str:
+    return f"{values[0]:g}" if len(set(values)) == 1 else f"({', '.join(f'{v:g}' for v in values)})"

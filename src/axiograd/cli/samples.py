@@ -1,0 +1,176 @@
+"""What the command explains or evaluates: images, folders of them, rows of a table, or one of our data sets."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import axiograd.datasets
+from axiograd.cli.preprocess import Prepared
+from axiograd.cli.tables import TableOptions, is_table, prepare, read_table
+from axiograd.datasets import DamagedImageError, ImageFiles, TensorData, catalogue
+from axiograd.datasets._image_folder import SUFFIXES, decode, image_files
+from axiograd.errors import ConfigurationError, DataMissingError
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Inputs that are read when they are needed, with names, and labels, boxes and class names where they exist."""
+
+    source: str
+    names: tuple[str, ...]
+    read: Callable[[int], Tensor]
+    prepared: str
+    zero: str
+    labels: tuple[int, ...] | None = None
+    classes: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
+    boxes: Tensor | None = None
+    pixels: Prepared | None = None
+    rows: tuple[int, ...] = ()
+    #: Files that could not be decoded and were left out.
+    skipped: list[str] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def choose(self, indices: Sequence[int]) -> Samples:
+        """Some of the samples, in this order."""
+        rows = self.rows or range(len(self.names))
+        return replace(
+            self,
+            names=tuple(self.names[i] for i in indices),
+            rows=tuple(rows[i] for i in indices),
+            labels=None if self.labels is None else tuple(self.labels[i] for i in indices),
+            boxes=None if self.boxes is None else self.boxes[list(indices)],
+        )
+
+    def batches(
+        self, size: int, like: Tensor, *, skip_damaged: bool = False, start: int = 0
+    ) -> Iterator[tuple[list[int], Tensor]]:
+        """Places and inputs of samples that have the same shape and stand together, on the model's device and dtype."""
+        places: list[int] = []
+        inputs: list[Tensor] = []
+        for i in range(start, len(self)):
+            try:
+                x = self.read(self.rows[i] if self.rows else i)
+            except DamagedImageError as error:
+                if not skip_damaged:
+                    message = str(error).replace("on_damaged='skip' leaves it out", "--skip-damaged leaves it out.")
+                    raise DamagedImageError(message) from error
+                self.skipped.append(self.names[i])
+                continue
+            if inputs and (len(inputs) == size or x.shape != inputs[0].shape):
+                yield places, torch.stack(inputs).to(like)
+                places, inputs = [], []
+            places.append(i)
+            inputs.append(x)
+        if inputs:
+            yield places, torch.stack(inputs).to(like)
+
+
+def read_samples(given: Sequence[str], pixels: Prepared, tables: TableOptions, *, split: str | None = None) -> Samples:
+    """Read what was named: a data set, a table, or images and folders."""
+    known = {entry.loader.split(" ")[0] for entry in catalogue()}
+    if len(given) == 1 and given[0] in known and not Path(given[0]).exists():
+        return _data_set(given[0], pixels, tables, split)
+    if any(is_table(name) for name in given):
+        if len(given) > 1:
+            raise ConfigurationError("one table at a time: give a single CSV file, or images.")
+        table = read_table(Path(given[0]), tables)
+        names = tuple(f"row {i}" for i in range(len(table.inputs)))
+        source = f"{given[0]}, {len(names):,} rows"
+        return Samples(
+            source, names, table.inputs.__getitem__, table.prepared, table.zero, table.labels, features=table.features
+        )
+    return _images([Path(name) for name in given], pixels)
+
+
+def _images(paths: Sequence[Path], pixels: Prepared) -> Samples:
+    files: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            found = image_files(path)
+            if not found:
+                raise DataMissingError(f"{path} holds no images ({', '.join(sorted(SUFFIXES))}).")
+            files += found
+        elif not path.exists():
+            raise DataMissingError(f"there is no file, folder or data set {str(path)!r}; see `axiograd datasets`.")
+        else:
+            files.append(path)
+    labels: tuple[int, ...] | None = None
+    classes: tuple[str, ...] = ()
+    if len(paths) == 1 and paths[0].is_dir() and all(file.parent != paths[0] for file in files):
+        places = [file.relative_to(paths[0]).parts[0] for file in files]
+        classes = tuple(sorted(path.name for path in paths[0].iterdir() if path.is_dir()))
+        labels = tuple(classes.index(place) for place in places)
+    root = paths[0] if len(paths) == 1 and paths[0].is_dir() else None
+    names = tuple(str(file.relative_to(root)) if root else file.name for file in files)
+    source = str(paths[0]) if len(paths) == 1 else f"{len(files)} images"
+    return Samples(
+        source,
+        names,
+        lambda i: pixels(decode(files[i])),
+        str(pixels),
+        pixels.zero,
+        labels,
+        classes,
+        pixels=pixels,
+    )
+
+
+def _data_set(name: str, pixels: Prepared, tables: TableOptions, split: str | None) -> Samples:
+    loader = getattr(axiograd.datasets, name)
+    parameters = inspect.signature(loader).parameters
+    options: dict[str, Any] = {}
+    if "split" in parameters:
+        usual = "val" if name in {"imagenet", "tiny_imagenet"} else "test"
+        options["split"] = split or usual
+    elif split is not None:
+        raise ConfigurationError(f"--split {split}: {name} has no splits.")
+    if "transform" in parameters:
+        options["transform"] = pixels
+    data = loader(**options)
+    if isinstance(data, ImageFiles):
+        names = tuple(f"{Path(path).parent.name}/{Path(path).name}" for path in data.paths)
+        labels = tuple(data.targets.tolist())
+        return Samples(
+            data.name,
+            names,
+            lambda i: data[i][0],
+            str(pixels),
+            pixels.zero,
+            labels,
+            data.classes,
+            boxes=data.boxes,
+            pixels=pixels,
+        )
+    return _tensors(data, pixels, tables)
+
+
+def _tensors(data: TensorData, pixels: Prepared, tables: TableOptions) -> Samples:
+    names = tuple(f"{data.name} {i}" for i in range(len(data)))
+    labels = tuple(int(target) for target in data.targets)
+    if data.inputs.dim() == 2:  # noqa: PLR2004  # [samples, features]
+        table = prepare(data.names, np.asarray(data.inputs, dtype=np.float64), replace(tables, label=None), data.name)
+        return Samples(
+            data.name, names, table.inputs.__getitem__, table.prepared, table.zero, labels, features=table.features
+        )
+    return Samples(
+        data.name,
+        names,
+        lambda i: pixels.normalise(data.inputs[i]),
+        str(replace(pixels, transform=replace(pixels.transform, resize=None, crop=None))),
+        pixels.zero,
+        labels,
+        data.names,
+        boxes=data.boxes,
+        pixels=pixels,
+    )

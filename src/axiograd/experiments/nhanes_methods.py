@@ -1,0 +1,160 @@
+"""The six models of Figure 1, and the gradients of their losses for many networks at a time.
+
+    L = mean binary cross-entropy of the logit F + λ·Ω(A),    Ω = −Gini of the mean over the batch of |A|,
+
+with A = 0 (no prior), x·∇F (X-Gradient), ∇F (Grad), ∇(log p + log(1 − p)) (RRR), or, for EG with n references r,
+the mean of (x − r)·∇F(r + α(x − r)).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from axiograd.errors import ConfigurationError
+from axiograd.experiments.nhanes_networks import Networks
+
+#: Rows of one pass over the paths of EG: enough for fast products, few enough to stay in the caches.
+ROWS_AT_ONCE = 400
+
+
+@dataclass(frozen=True)
+class Method:
+    """A bar of Figure 1 (left): which attribution the prior is on, and whether the network is an X-DNN."""
+
+    label: str
+    attribution: Literal["none", "x-gradient", "expected-gradients", "log-gradient", "gradient"]
+    homogeneous: bool = False
+
+
+METHODS = {
+    "unregularised": Method("Unreg", "none"),
+    "unregularised-x": Method("Unreg w/o bias", "none", homogeneous=True),
+    "rrr": Method("RRR", "log-gradient"),
+    "grad": Method("Grad", "gradient"),
+    "eg": Method("EG", "expected-gradients"),
+    "x-gradient": Method("X-Gradient w/o bias", "x-gradient", homogeneous=True),
+}
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Of each model and reference: the training row that each row is paired with, and how far along the path.
+
+    Drawn as `axiograd.attribution.ExpectedGradients` draws from a generator of its own per model.
+    """
+
+    rows: Tensor  # [models, references, rows]
+    alphas: Tensor  # [models, references, rows]
+
+    @classmethod
+    def draw(cls, generators: Sequence[torch.Generator], references: int, n: int, dtype: torch.dtype) -> Draws:
+        """One training step's."""
+        rows, alphas = [], []
+        for generator in generators:
+            rows.append(torch.cat([torch.randperm(n, generator=generator) for _ in range(references)]))
+            alphas.append(torch.rand(references, n, generator=generator, dtype=torch.float64).to(dtype))
+        return cls(torch.stack(rows).unflatten(1, (references, n)), torch.stack(alphas))
+
+
+def gini_gradient(mean: Tensor) -> Tensor:
+    """∂Ω/∂ā for each model's ā ≥ 0 [models, features], with Ω = −Σᵢ āᵢ·(smaller − larger) / (n·Σ ā).
+
+    >>> gini_gradient(torch.tensor([[0.0, 0.0, 0.0, 1.0]]))
+    tensor([[1., 1., 1., 0.]])
+    """
+    n = mean.shape[1]
+    ordered = mean.sort(1).values
+    # Counts by value, so that ties share fairly.
+    smaller, not_larger = torch.searchsorted(ordered, mean), torch.searchsorted(ordered, mean, right=True)
+    # As shares, and converted before they are divided: torch divides integers in float32.
+    shares = (smaller + not_larger - n).to(mean.dtype) / n
+    total = mean.sum(1, keepdim=True)
+    # Where nothing is attributed there is nothing to divide by: axiograd.priors.Gini divides by 1.
+    dead = total < torch.finfo(mean.dtype).tiny
+    whole = torch.where(dead, 1, total)
+    coefficient = torch.where(dead, 0, (mean / whole * shares).sum(1, keepdim=True))
+    return (coefficient - shares) / whole
+
+
+def gradients(
+    networks: Networks,
+    into: Networks,
+    x: Tensor,
+    targets: Tensor,
+    *,
+    method: Method,
+    weight: float = 0.0,
+    draws: Draws | None = None,
+) -> None:
+    """The gradient of each model's loss by its parameters, written into `into`; x [models, rows, features]."""
+    if (method.attribution == "expected-gradients") != (draws is not None):
+        raise ConfigurationError(f"{method.label}: draws of references are for EG, and EG needs them")
+    z = networks.first(x)
+    _, *hidden, output = [x, *networks.run_from(z if draws is None else z.clone())]
+    signals = networks.signals(hidden)
+    p = output.sigmoid()
+    g = (p - targets.unsqueeze(2)) / x.shape[1]
+    if method.attribution in {"none", "expected-gradients"}:
+        q = [g * h for h in (x, *hidden)]
+    else:
+        v, g = _single_pass(method, networks.input_gradient(signals), x, p, g, weight)
+        q = networks.tangents(torch.addcmul(v, g, x), hidden, g)
+    networks.add_gradients(into, signals, q, fresh=True)
+    networks.set_bias_gradients(into, signals, g)
+    if draws is not None:
+        _add_expected_gradients(networks, into, x, z, draws, weight)
+
+
+def _single_pass(
+    method: Method, gradient: Tensor, x: Tensor, p: Tensor, g: Tensor, weight: float
+) -> tuple[Tensor, Tensor]:
+    """v and g of λ·Ω and the task together, for an attribution s·∇F with s = x, 1, or φ′(F) = 1 − 2p."""
+    if method.attribution == "x-gradient":
+        return x * _pull(x * gradient, weight), g
+    if method.attribution == "gradient":
+        return _pull(gradient, weight), g
+    slope = 1 - 2 * p
+    u = _pull(slope * gradient, weight)
+    # φ(F) = log p + log(1 − p) is not linear in F: φ″ = −2p(1 − p).
+    return slope * u, g - 2 * p * (1 - p) * (u * gradient).sum(2, keepdim=True)
+
+
+def _pull(attributions: Tensor, weight: float) -> Tensor:
+    """λ·∂Ω/∂A."""
+    slopes = gini_gradient(attributions.abs().mean(1)) * (weight / attributions.shape[1])
+    return attributions.sign().mul_(slopes.unsqueeze(1))
+
+
+def _add_expected_gradients(
+    networks: Networks, into: Networks, x: Tensor, z: Tensor, draws: Draws, weight: float
+) -> None:
+    """Add the gradient of λ·Ω of EG; z are the first pre-activations of x.
+
+    References are training rows, so those of the points on the paths are means of z's rows: no product is needed.
+    """
+    models, n, _ = x.shape
+    references = draws.rows.shape[1]
+    at_once = max(1, ROWS_AT_ONCE // n)
+    offsets = torch.arange(models).reshape(-1, 1, 1) * n
+    attributions = torch.zeros_like(x)
+    passes = []
+    for chunk in (slice(i, i + at_once) for i in range(0, references, at_once)):
+        rows = (draws.rows[:, chunk] + offsets).flatten()
+        alphas = draws.alphas[:, chunk].unsqueeze(3)
+        shape = (models, -1, n)
+        difference = x.unsqueeze(1) - x.flatten(0, 1).index_select(0, rows).unflatten(0, shape)
+        points = z.flatten(0, 1).index_select(0, rows).unflatten(0, shape).lerp_(z.unsqueeze(1), alphas)
+        hidden = networks.run_from(points.flatten(1, 2))[:-1]
+        signals = networks.signals(hidden)
+        by_reference = networks.input_gradient(signals).view_as(difference) * difference
+        attributions += by_reference.sum(1)
+        passes.append((difference, hidden, signals))
+    u = _pull(attributions / references, weight / references).unsqueeze(1)
+    for difference, hidden, signals in passes:
+        q = networks.tangents(difference.mul_(u).flatten(1, 2), hidden)
+        networks.add_gradients(into, signals, q)

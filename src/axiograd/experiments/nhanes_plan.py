@@ -1,0 +1,109 @@
+"""The work of Figure 1: pieces of one model, one λ, one number of references and a block of subsamples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from axiograd.datasets._tensors import TensorData
+from axiograd.experiments.item import Plan, Setting, Stage, Work
+from axiograd.experiments.nhanes_data import ROWS, load
+from axiograd.experiments.nhanes_methods import METHODS
+from axiograd.experiments.nhanes_results import choose
+from axiograd.experiments.nhanes_training import EPOCHS, LEARNING_RATE, measure
+from axiograd.experiments.records import Records
+
+#: The paper's candidates for λ.
+GRID = (0.01, 0.1, 1.0, 10.0, 100.0)
+SUBSAMPLES = 200
+REFERENCES = (1, 2, 4, 8, 16, 32, 64, 128)
+#: Subsamples of one piece, and fewer where there are many references: a piece is a minute or a few.
+BLOCK = 25
+MANY_REFERENCES, SMALL_BLOCK = 32, 5
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """The data and the size of the experiment."""
+
+    data: TensorData
+    subsamples: int
+    references: tuple[int, ...]
+    seed: int
+
+    @classmethod
+    def of(cls, setting: Setting) -> Experiment:
+        """A few subsamples of the procedural table for the quick form, else the paper's size."""
+        data = load(setting.scale)
+        if setting.scale == "quick":
+            return cls(data, 5, (1, 2, 4, 8), setting.seed)
+        return cls(data, SUBSAMPLES, REFERENCES, setting.seed)
+
+    def settings(self) -> dict[str, Any]:
+        """What all pieces share."""
+        subjects, features = self.data.inputs.shape
+        return {
+            "subjects": subjects,
+            "features": features,
+            "subsamples": self.subsamples,
+            "rows": ROWS,
+            "epochs": EPOCHS,
+            "learning_rate": LEARNING_RATE,
+            "grid": list(GRID),
+            "seed": self.seed,
+        }
+
+    def pieces(self, name: str, weight: float, references: int = 1) -> Iterator[Work]:
+        """All blocks of subsamples of one model."""
+        block = BLOCK if references < MANY_REFERENCES else SMALL_BLOCK
+        # Passes over the network: forward, back, tangents, products; EG has those of the task, too.
+        passes = {"none": 3, "expected-gradients": 3 + 4 * references}.get(METHODS[name].attribution, 4)
+        for first in range(0, self.subsamples, block):
+            count = min(block, self.subsamples - first)
+            yield Work(
+                {"model": name, "weight": weight, "references": references, "first": first, "count": count},
+                partial(
+                    measure,
+                    self.data,
+                    range(first, first + count),
+                    name=name,
+                    weight=weight,
+                    references=references,
+                    seed=self.seed,
+                ),
+                cost=float(count * passes),
+            )
+
+    def search(self, names: Sequence[str]) -> Stage:
+        """Every λ for every model that has one."""
+
+        def stage(_: Records) -> list[Work]:
+            settings = [(n, w) for n in names for w in (GRID if METHODS[n].attribution != "none" else (0.0,))]
+            return [piece for name, weight in settings for piece in self.pieces(name, weight)]
+
+        return stage
+
+    def more_references(self, references: int) -> Stage:
+        """EG with the λ that was best with one reference."""
+
+        def stage(records: Records) -> list[Work]:
+            chosen = choose(records, "eg")
+            return [] if chosen is None else list(self.pieces("eg", chosen.weight, references))
+
+        return stage
+
+
+def left(setting: Setting) -> Plan:
+    """All six models, and the search for λ."""
+    experiment = Experiment.of(setting)
+    return Plan(experiment.data.name, experiment.settings(), (experiment.search(tuple(METHODS)),))
+
+
+def right(setting: Setting) -> Plan:
+    """X-Gradient and EG(1) with their search for λ, then EG with ever more references."""
+    experiment = Experiment.of(setting)
+    more = (experiment.more_references(n) for n in experiment.references if n > 1)
+    settings = experiment.settings() | {"references": list(experiment.references)}
+    return Plan(experiment.data.name, settings, (experiment.search(("x-gradient", "eg")), *more))

@@ -1,0 +1,167 @@
+"""The tables of Figure 1 beside the paper's numbers, and sentences that are computed from the records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from axiograd.experiments.item import Cell, Table
+from axiograd.experiments.nhanes_methods import METHODS
+from axiograd.experiments.nhanes_results import Outcome, choose, outcome
+from axiograd.experiments.records import Records
+
+#: Mean test ROC-AUC of Figure 1 (left). The first two and X-Gradient: the authors' published result files of the
+#: sparsity experiment; EG, RRR and Grad: read off their figure.
+PAPER_LEFT: Mapping[str, float] = {
+    "unregularised": 0.7077,
+    "unregularised-x": 0.7056,
+    "rrr": 0.715,
+    "grad": 0.717,
+    "eg": 0.747,
+    "x-gradient": 0.7673,
+}
+#: The λ that the paper's search found: its appendix, "Training with attribution priors".
+PAPER_WEIGHTS: Mapping[str, float] = {"rrr": 0.1, "grad": 0.1, "eg": 1.0, "x-gradient": 1.0}
+#: Figure 1 (right), by the number of references: the authors' published result files.
+PAPER_RIGHT: Mapping[int, float] = {
+    1: 0.7486,
+    2: 0.7518,
+    4: 0.7603,
+    8: 0.7607,
+    16: 0.7640,
+    32: 0.7679,
+    64: 0.7687,
+    128: 0.7722,
+}
+#: Subjects and features of the paper's file.
+PAPER_DATA = (13_442, 118)
+
+
+def left_outcomes(records: Records) -> list[Outcome]:
+    """The chosen λ of each model that has results, in the order of the figure."""
+    found = (choose(records, name) for name in METHODS)
+    return [one for one in found if one is not None]
+
+
+def right_outcomes(records: Records) -> tuple[Outcome | None, list[Outcome]]:
+    """X-Gradient, and EG by the number of references, as far as there are results."""
+    one = choose(records, "eg")
+    if one is None:
+        return choose(records, "x-gradient"), []
+    more = (outcome(records, "eg", one.weight, n) for n in records.settings["references"] if n > 1)
+    return choose(records, "x-gradient"), [one, *(eg for eg in more if eg is not None)]
+
+
+def is_the_papers_survey(records: Records) -> bool:
+    """Whether the paper's numbers are about this survey."""
+    return "NHANES" in records.data
+
+
+def left_table(records: Records) -> Table:
+    """One row per model: ours, the paper's, and the difference."""
+    rows = [_row(records, METHODS[one.name].label, one, PAPER_LEFT[one.name]) for one in left_outcomes(records)]
+    return Table(_header("model"), tuple(rows), " ".join(left_sentences(records)))
+
+
+def right_table(records: Records) -> Table:
+    """X-Gradient, then one row per number of references."""
+    x_gradient, by_references = right_outcomes(records)
+    rows = [] if x_gradient is None else [_row(records, "X-Gradient", x_gradient, PAPER_LEFT["x-gradient"])]
+    rows += [_row(records, f"EG({one.references})", one, PAPER_RIGHT.get(one.references)) for one in by_references]
+    return Table(_header("prior on"), tuple(rows), " ".join(right_sentences(records)))
+
+
+def left_sentences(records: Records) -> Iterator[str]:
+    """What the left panel says, and how it differs from the paper's."""
+    found = {one.name: one for one in left_outcomes(records)}
+    yield from _about(records, list(found.values()))
+    pairs = (("x-gradient", "eg"), ("x-gradient", "unregularised-x"), ("eg", "grad"))
+    for better, worse in (*pairs, ("unregularised-x", "unregularised")):
+        if better in found and worse in found:
+            gap = f" (paper: {PAPER_LEFT[better] - PAPER_LEFT[worse]:+.4f})"
+            theirs = gap if is_the_papers_survey(records) else ""
+            yield _difference(METHODS[better].label, found[better], METHODS[worse].label, found[worse], theirs)
+    if found and is_the_papers_survey(records):
+        ours, papers = sorted(found, key=lambda n: found[n].mean), sorted(found, key=PAPER_LEFT.__getitem__)
+        same = "as in the paper" if ours == papers else f"in the paper {_order(papers)}"
+        yield f"From worst to best: {_order(ours)}; {same}."
+        gaps = [found[name].mean - PAPER_LEFT[name] for name in found]
+        yield f"Ours minus the paper's lie between {min(gaps):+.4f} and {max(gaps):+.4f}."
+        others = [
+            f"{METHODS[name].label} {found[name].weight:g} instead of {weight:g}"
+            for name, weight in PAPER_WEIGHTS.items()
+            if name in found and found[name].weight != weight
+        ]
+        yield (
+            f"The search finds other λ than the paper's: {', '.join(others)}." if others else "Every λ is the paper's."
+        )
+
+
+def right_sentences(records: Records) -> Iterator[str]:
+    """When EG catches up with X-Gradient, at what price, and in the paper."""
+    x_gradient, by_references = right_outcomes(records)
+    yield from _about(records, [*by_references, *([x_gradient] if x_gradient else [])])
+    if x_gradient is None or not by_references:
+        return
+    overs = {one.references: over[0] for one in by_references if (over := one.over(x_gradient)) is not None}
+    ahead = [n for n, over in overs.items() if over >= 0]
+    if ahead:
+        yield f"EG reaches X-Gradient with {min(ahead)} references, on the subsamples that both have"
+    else:
+        yield f"EG does not reach X-Gradient with up to {max(overs)} references, on the subsamples that both have"
+    yield f"(paper: with {min(n for n, auc in PAPER_RIGHT.items() if auc >= PAPER_LEFT['x-gradient'])})."
+    for one in (by_references[0], by_references[-1]) if len(by_references) > 1 else by_references:
+        theirs = ""
+        if is_the_papers_survey(records) and one.references in PAPER_RIGHT:
+            theirs = f" (paper: {PAPER_RIGHT[one.references] - PAPER_LEFT['x-gradient']:+.4f})"
+        yield _difference(f"EG({one.references})", one, "X-Gradient", x_gradient, theirs)
+    last = by_references[-1]
+    price = (last.seconds / last.n) / (x_gradient.seconds / x_gradient.n)
+    yield (
+        f"A model with EG({last.references}) took {price:.1f} times the processor time of one with X-Gradient, "
+        "its test included."
+    )
+
+
+def incomplete(records: Records, outcomes: Sequence[Outcome]) -> list[str]:
+    """Who has fewer subsamples than the experiment asks for."""
+    wanted = records.settings["subsamples"]
+    return [f"{_name(one)} on {one.n} of {wanted} subsamples" for one in outcomes if one.n < wanted]
+
+
+def _about(records: Records, outcomes: Sequence[Outcome]) -> Iterator[str]:
+    s = records.settings
+    yield (
+        f"Mean test ROC-AUC over {s['subsamples']} subsamples ({s['rows']} rows to train on, {s['rows']} to validate "
+        f"on) of {records.data}, {s['subjects']} rows × {s['features']} features, with the standard error of the mean; "
+        "differences are paired, subsample by subsample."
+    )
+    if is_the_papers_survey(records) and (s["subjects"], s["features"]) != PAPER_DATA:
+        yield f"The paper's file has {PAPER_DATA[0]} × {PAPER_DATA[1]}."
+    if fewer := incomplete(records, outcomes):
+        yield f"Not complete: {', '.join(fewer)}."
+
+
+def _header(first: str) -> tuple[str, ...]:
+    return (first, "λ", "ROC-AUC", "standard error", "subsamples", "paper", "ours − paper")
+
+
+def _row(records: Records, label: str, one: Outcome, paper: float | None) -> tuple[Cell, ...]:
+    weight = f"{one.weight:g}" if one.weight else None
+    theirs = paper if is_the_papers_survey(records) else None
+    gap = None if theirs is None else round(one.mean - theirs, 4)
+    return (label, weight, round(one.mean, 4), round(one.error, 4), one.n, theirs, gap)
+
+
+def _difference(name: str, one: Outcome, other_name: str, other: Outcome, paper: str) -> str:
+    over = one.over(other)
+    if over is None:
+        return f"{name} and {other_name} have no subsample in common yet."
+    return f"{name} minus {other_name}: {over[0]:+.4f} ± {over[1]:.4f}{paper}."
+
+
+def _order(names: Sequence[str]) -> str:
+    return " < ".join(METHODS[name].label for name in names)
+
+
+def _name(one: Outcome) -> str:
+    return f"EG({one.references})" if one.name == "eg" else METHODS[one.name].label
