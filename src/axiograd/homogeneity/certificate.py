@@ -74,6 +74,7 @@ class Certificate:
         return render(self)
 
     def to_dict(self) -> dict[str, Any]:
+        """The same content as plain values; degrees may be inf."""
         return asdict(self)
 
     def to_json(self, *, indent: int | None = 2) -> str:
