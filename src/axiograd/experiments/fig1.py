@@ -13,8 +13,18 @@ from axiograd.experiments.nhanes_text import left_table, right_table
 _SCALES: tuple[Scale, ...] = ("quick", "real")
 
 LEFT = Item(
-    "fig1-left", "Figure 1 (left): ROC-AUC with a prior for sparsity, NHANES I", left, left_table, left_figure, _SCALES
+    "fig1-left",
+    "Figure 1 (left): ROC-AUC with a prior for sparsity, NHANES I",
+    left,
+    left_table,
+    left_figure,
+    scales=_SCALES,
 )
 RIGHT = Item(
-    "fig1-right", "Figure 1 (right): EG with ever more references, NHANES I", right, right_table, right_figure, _SCALES
+    "fig1-right",
+    "Figure 1 (right): EG with ever more references, NHANES I",
+    right,
+    right_table,
+    right_figure,
+    scales=_SCALES,
 )
