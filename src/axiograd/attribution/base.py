@@ -34,6 +34,12 @@ class Explanation:
     method: str = ""
     baseline: str = "zero"
 
+    def _repr_html_(self) -> str:
+        """What notebooks show."""
+        from axiograd.report.notebook import explanation_html  # drawing is not needed anywhere else here
+
+        return explanation_html(self)
+
 
 @dataclass(frozen=True)
 class Completeness:
