@@ -18,7 +18,7 @@ from axiograd.errors import ConfigurationError
 
 NAMES = (
     "table1, table2, table3, fig1-left, fig1-right, fig2-left, fig2-right, fig3, fig4, efficiency, difference "
-    "(the right half of table2 for pretrained networks), or all."
+    "(the right half of table2 for pretrained networks), box-energy (not in the paper: a prior on boxes), or all."
 )
 
 #: Columns of output that is not a terminal: no table is wider.
@@ -26,10 +26,10 @@ WIDE = 400
 
 
 def reproduce(
-    names: Annotated[list[str], typer.Argument(help=f"What to reproduce: {NAMES}", metavar="NAME…")],
+    names: Annotated[list[str], typer.Argument(help=f"What to reproduce: {NAMES}", metavar="NAME")],
     *,
     quick: Annotated[bool, typer.Option("--quick", help="Minutes, and no data needed: tiny networks.")] = False,
-    imagenet: Annotated[Path | None, typer.Option(help="ImageNet's folder (with val/<wnid>/): full scale.")] = None,
+    imagenet: Annotated[Path | None, typer.Option(help="ImageNet's folder (with val/WNID/): full scale.")] = None,
     weights: Annotated[Path | None, typer.Option(help="Folder of the paper's published checkpoints.")] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the results.")] = Path("results"),
     seed: Annotated[int, typer.Option(help="Seed of everything that is drawn.")] = 0,
@@ -69,7 +69,7 @@ def reproduce(
     console, said = Console(), Console(stderr=True)
     found = []
     for item in items:
-        done = run(item, setting, out, command=command(), share=share, only_render=only_render)
+        done = run(item, setting, out, command=command(item.name, names), share=share, only_render=only_render)
         if json:
             found.append(
                 {
@@ -83,11 +83,13 @@ def reproduce(
                 }
             )
             continue
-        show(console, item.title, done.table.header, done.table.rows)
-        if done.table.note:
-            console.print(Markdown(done.table.note))
+        # Of several processes, the one that finds everything there shows the table.
+        if not done.missing or share.of == 1:
+            show(console, item.title, done.table.header, done.table.rows)
+            if done.table.note:
+                console.print(Markdown(done.table.note))
         if done.missing:
-            said.print(f"{done.missing} of {done.total} pieces are still missing.")
+            said.print(f"{item.name}: {done.missing} of {done.total} pieces are still missing.")
         said.print("Written: " + ", ".join(map(os.fspath, done.files)), highlight=False, soft_wrap=True)
     if json:
         print(json_module.dumps(found, indent=1, ensure_ascii=False))
@@ -101,6 +103,7 @@ def show(console: Console, title: str, header: tuple[str, ...], rows: tuple[tupl
     (console if console.is_terminal else Console(width=WIDE, file=console.file)).print(table)
 
 
-def command() -> str:
-    """What was typed, to be kept with the results."""
-    return shlex.join(["axiograd", *sys.argv[1:]])
+def command(name: str, names: list[str]) -> str:
+    """What was typed, for one item alone, to be kept with its results."""
+    options = [word for word in sys.argv[2:] if word not in names]
+    return shlex.join(["axiograd", "reproduce", name, *options])

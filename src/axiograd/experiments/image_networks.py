@@ -75,6 +75,11 @@ FAMILIES: Mapping[Scale, tuple[Family, ...]] = {
 }
 
 
+def in_alexnets_role(scale: Scale) -> tuple[Family, ...]:
+    """Where the paper has AlexNet: SqueezeNet with real data; at full scale its other networks too."""
+    return FAMILIES[scale] if scale == "full" else FAMILIES[scale][:1]
+
+
 @dataclass(frozen=True)
 class Quick:
     """How the quick form trains its small network on shapes."""
@@ -114,7 +119,7 @@ def images(family: Family, setting: Setting, n_shapes: int = 200) -> Images:
     if setting.scale == "quick":
         return Shapes("test", n_shapes, family.preprocess, setting.seed)
     if setting.scale == "full":
-        return imagenet("val", setting.full_scale()[0])
+        return imagenet("val", setting.full_scale()[0], transform=family.preprocess)
     if family.key == "resnet18":
         return tiny_imagenet("val", transform=family.preprocess)
     return imagenet_sample(transform=family.preprocess)

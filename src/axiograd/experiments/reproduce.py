@@ -8,6 +8,7 @@ OUT/NAME/SCALE.part-2-of-8.json   the records of one of several processes, until
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -111,11 +112,17 @@ def run(
     if not records.pieces:
         raise ConfigurationError(f"{whole} is not there yet: nothing to render; run without --only-render first")
     todo, missing = state(plan, records)
+    # As one process would have written them, whichever made them.
+    places = {named(work.key): place for place, work in enumerate(todo)}
+    records.pieces.sort(key=lambda piece: places.get(named(piece.key), len(todo)))
     if not missing:
-        # The parts are now in the whole.
-        records.save()
+        if parts(whole):
+            records.save()
         for part in parts(whole):
             part.unlink(missing_ok=True)
+    elif share.of > 1:
+        # The process that finds everything there writes the files; this one must not write older ones over them.
+        return Rendered(item, setting, item.table(records), (share.path(whole),), len(missing), len(todo))
     return render(item, setting, records, whole, missing=len(missing), total=len(todo))
 
 
@@ -176,6 +183,11 @@ def state(plan: Plan, records: Records) -> tuple[list[Work], list[Work]]:
 def missing_of(todo: Sequence[Work], records: Records) -> list[Work]:
     """The pieces that are not in the records."""
     return [work for work in todo if records.get(**work.key) is None]
+
+
+def named(key: Mapping[str, object]) -> str:
+    """A key as a word that is the same before and after a file."""
+    return json.dumps(key, sort_keys=True)
 
 
 def said(key: Mapping[str, object]) -> str:

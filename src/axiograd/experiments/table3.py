@@ -23,7 +23,7 @@ from axiograd.attribution import (
 )
 from axiograd.experiments import image_networks
 from axiograd.experiments.chunks import Chunk, chunks, moments, stored
-from axiograd.experiments.image_networks import FAMILIES, Family
+from axiograd.experiments.image_networks import Family, in_alexnets_role
 from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work
 from axiograd.experiments.paper import TABLE3
 from axiograd.experiments.records import Records
@@ -50,11 +50,6 @@ ONLY = {"Input×Gradient (1)": False, "X-Gradient (1)": True}
 SIZES: Mapping[str, tuple[int, int | None]] = {"quick": (40, 80), "real": (20, None), "full": (250, None)}
 
 
-def families(setting: Setting) -> tuple[Family, ...]:
-    """The paper's three at full scale; SqueezeNet stands for its AlexNet elsewhere."""
-    return FAMILIES[setting.scale] if setting.scale == "full" else FAMILIES[setting.scale][:1]
-
-
 def measure(family: Family, form: str, method: str, chunk: Chunk, setting: Setting) -> dict[str, Any]:
     """The four areas of each image."""
     model, data = image_networks.network(family, form, setting), image_networks.images(family, setting)
@@ -73,7 +68,7 @@ def measure(family: Family, form: str, method: str, chunk: Chunk, setting: Setti
 def plan(setting: Setting) -> Plan:
     """All methods of a chunk before the next chunk, so that what is there is comparable at any time."""
     chunk_size, n = SIZES[setting.scale]
-    found = families(setting)
+    found = in_alexnets_role(setting.scale)
     data = image_networks.images(found[0], setting)
     indices = image_networks.order(data, setting.seed, n)
 
@@ -99,7 +94,7 @@ def plan(setting: Setting) -> Plan:
 def table(records: Records) -> Table:
     """One line per network and method, mean ± standard error over images, beside AlexNet's and X-AlexNet's."""
     rows: list[tuple[Cell, ...]] = []
-    for family in FAMILIES[records.settings["scale"]]:
+    for family in in_alexnets_role(records.settings["scale"]):
         for form in family.forms:
             for method in METHODS:
                 pieces = records.find(network=family.key, form=form, method=method)

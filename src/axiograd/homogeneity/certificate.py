@@ -80,6 +80,7 @@ class Certificate:
         return certificate_html(self)
 
     def to_dict(self) -> dict[str, Any]:
+        """The same content as plain values; degrees may be inf."""
         return asdict(self)
 
     def to_json(self, *, indent: int | None = 2) -> str:

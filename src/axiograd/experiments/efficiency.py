@@ -1,0 +1,99 @@
+"""Efficiency: time and memory of a training step with Expected Gradients of 32 references and with X-Gradient."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work
+from axiograd.experiments.paper import EFFICIENCY
+from axiograd.experiments.records import Records
+from axiograd.experiments.training_cost import FULL, QUICK, Network, Setup, interleaved, peak_mib, ratio
+
+#: References of Expected Gradients: where they catch up with X-Gradient in the paper's Figure 1.
+REFERENCES = 32
+#: The paper's network comes last: it takes the longest.
+ORDER = ("mlp", "alexnet", "resnet50")
+ROUNDS: Mapping[str, int] = {"quick": 3, "real": 5}
+
+
+def networks(setting_scale: str) -> Mapping[str, Network]:
+    """Small ones for the quick form."""
+    return QUICK if setting_scale == "quick" else FULL
+
+
+def measure_time(name: str, setting: Setting) -> dict[str, Any]:
+    """Seconds of a step, median of interleaved rounds, and the median of the ratios within a round."""
+    network = networks(setting.scale)[name]
+    setup = Setup(network, network.small_batch, REFERENCES)
+    times = interleaved(setup.actions("plain", "prior", "EG"), ROUNDS[setting.scale])
+    seconds = {action: float(f"{statistics.median(found):.4g}") for action, found in times.items()}
+    over = {f"{a}_over_{b}": float(f"{ratio(times, a, b):.4g}") for a, b in (("EG", "prior"), ("prior", "plain"))}
+    return {"seconds": seconds, **over}
+
+
+def measure_memory(name: str, setting: Setting) -> dict[str, Any]:
+    """MiB that a step needs beyond the model and its inputs."""
+    batch = networks(setting.scale)[name].small_batch
+    peak = partial(peak_mib, quick=setting.scale == "quick", threads=torch.get_num_threads())
+    return {action: round(peak(name, action, batch, REFERENCES), 1) for action in ("plain", "prior", "EG")}
+
+
+def plan(setting: Setting) -> Plan:
+    """Time and memory of each network."""
+
+    def stage(_: Records) -> Sequence[Work]:
+        costs = {"mlp": 1, "alexnet": 10, "resnet50": 100}
+        return [
+            Work({"network": name, "what": what}, partial(measure, name, setting), costs[name])
+            for name in ORDER
+            for what, measure in (("time", measure_time), ("memory", measure_memory))
+        ]
+
+    settings = {
+        "references": REFERENCES,
+        "rounds": ROUNDS[setting.scale],
+        "threads": torch.get_num_threads(),
+        "dtype": "float32",
+        "scale": setting.scale,
+    }
+    return Plan("random inputs", settings, (stage,))
+
+
+def table(records: Records) -> Table:
+    """One line per network; the paper's numbers are those of ResNet-50 on an A100."""
+    rows: list[tuple[Cell, ...]] = []
+    for name in ORDER:
+        network = networks(records.settings["scale"])[name]
+        time, memory = (records.get(network=name, what=what) for what in ("time", "memory"))
+        if time is None and memory is None:
+            continue
+        seconds = [f"{time['seconds'][a]:.3g}" if time else None for a in ("prior", "EG")]
+        mib = [f"{memory[a]:.4g}" if memory else None for a in ("prior", "EG")]
+        ratios = (
+            f"{time['EG_over_prior']:.3g}" if time else None,
+            f"{memory['EG'] / memory['prior']:.3g}" if memory and memory["prior"] > 0 else None,
+        )
+        paper = (f"{EFFICIENCY.time_ratio:g}", f"{EFFICIENCY.memory_ratio:g}") if name == "resnet50" else (None, None)
+        label = f"{network.label}, batch {network.small_batch}"
+        rows.append((label, *seconds, ratios[0], paper[0], *mib, ratios[1], paper[1]))
+    header = (
+        "network without biases", "X-Gradient (s)", "EG(32) (s)", "time ratio", "paper", "X-Gradient (MiB)",
+        "EG(32) (MiB)", "memory ratio", "paper's",
+    )  # fmt: skip
+    return Table(header, tuple(rows), NOTE)
+
+
+NOTE = (
+    "A step is the forward pass, the loss with an L1 prior on attributions, and the backward pass; memory is what it "
+    f"needs beyond the model and its inputs. The paper (ResNet-50, batch of two, one A100): {EFFICIENCY.eg_seconds:g} "
+    f"s and {EFFICIENCY.eg_gigabytes:g} GB with EG(32), {EFFICIENCY.x_gradient_seconds:g} s and "
+    f"{EFFICIENCY.x_gradient_gigabytes:g} GB with X-Gradient, memory of the whole process. EG(32) takes 32 times as "
+    "many gradients; how much of that shows in time depends on how busy one gradient keeps the machine."
+)
+
+ITEM = Item("efficiency", "Efficiency: training with EG(32) and with X-Gradient", plan, table, scales=("quick", "real"))

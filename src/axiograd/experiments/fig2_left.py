@@ -1,0 +1,140 @@
+"""Figure 2, left: top-1 accuracy while the contrast falls, x → αx; with the networks trained for Table 2 beside."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from axiograd.experiments import image_networks
+from axiograd.experiments.chunks import Chunk, chunks, moments, stored
+from axiograd.experiments.image_networks import Family, in_alexnets_role
+from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work
+from axiograd.experiments.records import Records, read
+from axiograd.experiments.table2_training import NETWORKS
+from axiograd.report import _canvas as canvas
+from axiograd.report.colours import LINES
+
+FACTORS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01)
+BATCH = 20
+#: Images in a piece.
+SIZES: Mapping[str, int] = {"quick": 100, "real": 100, "full": 1000}
+
+
+def measure(family: Family, form: str, chunk: Chunk, setting: Setting) -> dict[str, Any]:
+    """For each contrast, 100 where the predicted class is the label and 0 where not."""
+    model, data = image_networks.network(family, form, setting), image_networks.images(family, setting)
+    correct: dict[str, list[float]] = {f"{factor:g}": [] for factor in FACTORS}
+    for start in range(0, len(chunk.indices), BATCH):
+        inputs, labels = image_networks.batch(data, chunk.indices[start : start + BATCH], family)
+        for factor in FACTORS:
+            with torch.no_grad():
+                right = model(factor * inputs).argmax(1) == labels
+            correct[f"{factor:g}"] += (100.0 * right).tolist()
+    return stored(correct, per_image=setting.scale != "full")
+
+
+def plan(setting: Setting) -> Plan:
+    """All networks on a chunk before the next chunk."""
+    found = in_alexnets_role(setting.scale)
+    sets = {family.key: image_networks.images(family, setting) for family in found}
+
+    def stage(_: Records) -> Sequence[Work]:
+        return [
+            Work(
+                {"network": family.key, "form": form, "images": chunk.key},
+                partial(measure, family, form, chunk, setting),
+                len(chunk.indices),
+            )
+            for family in found
+            for chunk in chunks(image_networks.order(sets[family.key], setting.seed), SIZES[setting.scale])
+            for form in family.forms
+        ]
+
+    names = " and ".join(dict.fromkeys(data.name for data in sets.values()))
+    settings = {**image_networks.described(setting), "factors": list(FACTORS), "scale": setting.scale}
+    return Plan(names, settings, (stage,))
+
+
+#: Accuracy by contrast, by form, by network.
+Curves = dict[str, dict[str, dict[float, float]]]
+
+
+def curves(records: Records) -> Curves:
+    """Of the networks measured here, and of those that were trained for Table 2."""
+    found: Curves = {}
+    for family in in_alexnets_role(records.settings["scale"]):
+        for form in family.forms:
+            if pieces := records.find(network=family.key, form=form):
+                by_factor = {factor: moments(pieces, f"{factor:g}").mean for factor in FACTORS}
+                found.setdefault(family.label, {})[form] = by_factor
+    return found | trained(records.path.parents[1] / "table2" / records.path.name)
+
+
+def trained(path: Path) -> Curves:
+    """Means over the seeds of Table 2, where it has been run beside this figure."""
+    found: Curves = {}
+    if not path.exists():
+        return found
+    records = read(path)
+    pieces = records.find(part="trained")
+    for data, name, kind in dict.fromkeys((p.key["data"], p.key["network"], p.key["kind"]) for p in pieces):
+        seeds = [
+            p.values["contrast"]
+            for p in pieces
+            if (p.key["data"], p.key["network"], p.key["kind"]) == (data, name, kind)
+        ]
+        means = [statistics.fmean(each) for each in zip(*seeds, strict=True)]
+        by_factor = dict(zip(records.settings["contrasts"], means, strict=True))
+        found.setdefault(f"{NETWORKS[name].label}, {data}", {})[kind] = by_factor
+    return found
+
+
+def table(records: Records) -> Table:
+    """One line per network, one column per contrast."""
+    rows: list[tuple[Cell, ...]] = [
+        (name, form, *(f"{curve[factor]:.1f}" if factor in curve else None for factor in FACTORS))
+        for name, forms in curves(records).items()
+        for form, curve in forms.items()
+    ]
+    header = ("network", "form", *(f"α = {factor:g}" for factor in FACTORS))
+    return Table(header, tuple(rows), NOTES[records.settings["scale"]])
+
+
+def figure(records: Records) -> Any:
+    """Accuracy over contrast, falling from left to right as in the paper; one panel per network."""
+    found = curves(records)
+    across = min(len(found), 3)
+    down = -(-len(found) // across)
+    drawn = canvas.new_figure(2.9 * across + 0.4, 2.5 * down + 0.2)
+    panels = list(drawn.subplots(down, across, squeeze=False).ravel())
+    for axes, (name, forms) in zip(panels, found.items(), strict=False):
+        for place, (form, curve) in enumerate(forms.items()):
+            style = {"color": LINES[place], "marker": "os^"[place], "markersize": 3, "linewidth": 1.5}
+            axes.plot(list(curve), list(curve.values()), label=form, **style)
+        axes.set_xlim(1.03, -0.03)
+        axes.set_ylim(bottom=0)
+        canvas.plain_chart(axes, x_label="contrast α", y_label="top-1 accuracy (%)")
+        canvas.title_axes(axes, name)
+        canvas.legend(axes, loc="lower left")
+    for unused in panels[len(found) :]:
+        unused.set_visible(False)
+    return drawn
+
+
+_COMMON = (
+    "Top-1 accuracy in per cent of images multiplied by α after normalisation. The paper's figure shows that of "
+    "AlexNet fall with the contrast and that of X-AlexNet unaffected; it gives no numbers. Networks of Table 2 "
+    "that were trained here follow where that has been run, as means over its seeds."
+)
+NOTES: Mapping[str, str] = {
+    "quick": _COMMON,
+    "real": f"{_COMMON} The photos are probably training images: these are no validation accuracies.",
+    "full": _COMMON,
+}
+
+ITEM = Item("fig2-left", "Figure 2, left: accuracy at low contrast", plan, table, figure)

@@ -1,0 +1,103 @@
+"""Figure 3: how many steps Integrated Gradients need, on regular networks and on X-DNNs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+from axiograd.experiments import image_networks
+from axiograd.experiments.chunks import Chunk, chunks, moments, stored
+from axiograd.experiments.image_networks import FAMILIES, Family
+from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work
+from axiograd.experiments.paper import FIG3_CONVERGED
+from axiograd.experiments.records import Records
+from axiograd.metrics import integrated_gradients_convergence
+from axiograd.metrics.convergence import STEPS
+from axiograd.report.charts import convergence_plot
+
+REFERENCE, ROWS = 300, 16
+#: Images in a piece, and images in all where not every one is measured.
+SIZES: Mapping[str, tuple[int, int | None]] = {"quick": (10, 20), "real": (2, 40), "full": (20, None)}
+
+
+def family_of(scale: Any) -> Family:
+    """The network in AlexNet's role."""
+    return FAMILIES[scale][0]
+
+
+def measure(family: Family, form: str, chunk: Chunk, setting: Setting) -> dict[str, Any]:
+    """Mean |IG(n) − IG(300)| of each image for each n, and its mean |IG(300)|."""
+    model, data = image_networks.network(family, form, setting), image_networks.images(family, setting)
+    found: dict[str, list[float]] = {str(n): [] for n in (*STEPS, "scale")}
+    for index in chunk.indices:
+        inputs, _ = image_networks.batch(data, [index], family)
+        with torch.no_grad():
+            predicted = model(inputs).argmax(1)
+        of_image = integrated_gradients_convergence(
+            model, inputs, predicted, steps=STEPS, reference_steps=REFERENCE, internal_batch_size=ROWS
+        )
+        for n, difference in zip(STEPS, of_image.differences.tolist(), strict=True):
+            found[str(n)].append(difference)
+        found["scale"].append(of_image.scale)
+    return stored(found, per_image=setting.scale != "full")
+
+
+def plan(setting: Setting) -> Plan:
+    """All forms on a chunk before the next chunk."""
+    chunk_size, n = SIZES[setting.scale]
+    family = family_of(setting.scale)
+    data = image_networks.images(family, setting)
+    indices = image_networks.order(data, setting.seed, n)
+
+    def stage(_: Records) -> Sequence[Work]:
+        return [
+            Work(
+                {"form": form, "images": chunk.key},
+                partial(measure, family, form, chunk, setting),
+                len(chunk.indices),
+            )
+            for chunk in chunks(indices, chunk_size)
+            for form in family.forms
+        ]
+
+    settings = {**image_networks.described(setting), "images": len(indices), "scale": setting.scale}
+    return Plan(data.name, settings | {"network": family.label, "reference_steps": REFERENCE}, (stage,))
+
+
+def curves(records: Records) -> dict[str, dict[int, float]]:
+    """Mean difference in per cent of the mean |IG|, for each form and number of steps."""
+    family = family_of(records.settings["scale"])
+    found = {}
+    for form in family.forms:
+        if pieces := records.find(form=form):
+            scale = moments(pieces, "scale").mean
+            found[family.name(form)] = {n: 100 * moments(pieces, str(n)).mean / scale for n in STEPS}
+    return found
+
+
+def table(records: Records) -> Table:
+    """One line per number of steps."""
+    found = curves(records)
+    rows: list[tuple[Cell, ...]] = [
+        (n, *(f"{curve[n]:.3g}" for curve in found.values()), "converged" if n >= FIG3_CONVERGED else None)
+        for n in STEPS
+    ]
+    images = moments(records.find(form=family_of(records.settings["scale"]).forms[0]), "scale").n
+    note = (
+        f"Mean |IG(n) − IG({REFERENCE})| over components and {images} images, in per cent of the mean "
+        f"|IG({REFERENCE})|; Gauss-Legendre, zero baseline, predicted class. The paper's figure shows AlexNet "
+        f"and finds convergence after about {FIG3_CONVERGED} steps. On an X-DNN one step is the whole integral."
+    )
+    return Table(("steps", *found, "paper"), tuple(rows), note)
+
+
+def figure(records: Records) -> Any:
+    """One line per form, both axes logarithmic."""
+    label = f"difference to {REFERENCE} steps (% of mean |IG|)"
+    return convergence_plot(curves(records), y_label=label, title="Convergence of Integrated Gradients")
+
+
+ITEM = Item("fig3", "Figure 3: convergence of Integrated Gradients", plan, table, figure)

@@ -1,0 +1,108 @@
+"""All results on one page, from the files that hold them: nothing is typed in by hand.
+
+python -m axiograd.experiments.results_page          writes docs/results.md
+python -m axiograd.experiments.results_page --check  ends with 1 where that would change it
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from axiograd._files import write_atomically
+from axiograd.experiments import decoy
+from axiograd.experiments.item import Item
+from axiograd.experiments.records import provenance, read
+from axiograd.experiments.reproduce import ITEMS, find
+
+SCALES = {
+    "full": "Full scale: ImageNet and the published checkpoints",
+    "real": "Real data",
+    "quick": "Quick form: tiny networks, no data needed",
+}
+INTRODUCTION = """# Results
+
+Every table and figure of the paper, its numbers beside ours, and what else was measured. Made from the files in
+`results/` and `benchmarks/results/` by `python -m axiograd.experiments.results_page`; a test fails when this page and
+the files differ. What an item is run with stands below it: `axiograd reproduce NAME` repeats it."""
+
+
+def page(results: Path, benchmarks: Path, docs: Path) -> str:
+    """The Markdown of the page, with pictures by their paths relative to `docs`."""
+    parts = [INTRODUCTION]
+    for name in ITEMS:
+        scales = [scale for scale in SCALES if (results / name / f"{scale}.json").is_file()]
+        if scales:
+            item = find(name)
+            parts.append(f"## {item.title}")
+            parts += [part for scale in scales for part in section(item, results / name / f"{scale}.json", docs)]
+    parts += others(results, benchmarks)
+    return "\n\n".join(parts) + "\n"
+
+
+def section(item: Item, records_path: Path, docs: Path) -> Iterator[str]:
+    """One item at one scale."""
+    records = read(records_path)
+    scale = records_path.stem
+    yield f"### {SCALES[scale]}"
+    # Only a run knows what is missing; it says so in its own page.
+    own = records_path.with_suffix(".md")
+    if own.is_file() and (found := re.search(r"^\*\*Not complete:.*$", own.read_text(), re.MULTILINE)):
+        yield found[0]
+    yield item.table(records).markdown()
+    picture = records_path.with_suffix(".png")
+    if picture.is_file():
+        yield f"![{item.title}]({relative(picture, docs)})"
+    yield provenance(records)
+
+
+def others(results: Path, benchmarks: Path) -> Iterator[str]:
+    """What is no table or figure of the paper."""
+    for path in sorted((results / "decoy").glob("*.json")):
+        yield shifted(decoy.render(read(path)))
+    for folder in (results / "conversion", benchmarks):
+        for path in sorted(folder.glob("*.md")):
+            # The axioms, with every counterexample, are Table 1 above.
+            if path.name != "axioms.md":
+                yield shifted(path.read_text())
+
+
+def relative(path: Path, start: Path) -> str:
+    """A path as a link: from `start`, with forward slashes.
+
+    >>> relative(Path("results/fig3/real.png"), Path("docs"))
+    '../results/fig3/real.png'
+    """
+    return Path(os.path.relpath(path, start)).as_posix()
+
+
+def shifted(text: str) -> str:
+    """Markdown one level further down.
+
+    >>> shifted("# A\\n\\n## B")
+    '## A\\n\\n### B'
+    """
+    return re.sub(r"^(#+ )", r"#\1", text.strip(), flags=re.MULTILINE)
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--results", type=Path, default=Path("results"))
+    parser.add_argument("--benchmarks", type=Path, default=Path("benchmarks/results"))
+    parser.add_argument("--out", type=Path, default=Path("docs/results.md"))
+    parser.add_argument("--check", action="store_true", help="write nothing; is the page up to date?")
+    options = parser.parse_args()
+    text = page(options.results, options.benchmarks, options.out.parent)
+    if not options.check:
+        write_atomically(options.out, text.encode())
+    elif not options.out.is_file() or options.out.read_text() != text:
+        sys.exit(f"{options.out} is not what the files give: python -m axiograd.experiments.results_page")
+
+
+if __name__ == "__main__":
+    main()

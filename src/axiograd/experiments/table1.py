@@ -1,0 +1,86 @@
+"""Table 1: which axioms each attribution method satisfies, cell by cell beside the paper's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from axiograd.axioms.auditing import AXIOMS, audit
+from axiograd.axioms.table import NOTES, Column, Table1, columns
+from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work
+from axiograd.experiments.records import Records
+
+#: Networks, steps of Integrated Gradients and samples of Expected Gradients.
+SIZES: Mapping[str, tuple[int, int, int]] = {"quick": (1, 256, 256), "real": (4, 512, 1024)}
+
+
+def measure(column: Column, n_networks: int, setting: Setting) -> dict[str, Any]:
+    """A mark, the largest violation and, where there is one, the counterexample in words, for each axiom."""
+    report = audit(
+        column.method,
+        seed=setting.seed,
+        baselines=column.baselines,
+        tolerance=column.tolerance,
+        n_networks=n_networks,
+        name=column.name,
+    )
+    return {
+        "models": report.models,
+        "tolerance": column.tolerance,
+        "axioms": {
+            result.axiom: {
+                "mark": result.mark,
+                "violation": float(f"{result.violation:.6g}"),
+                "cases": result.n_cases,
+                "counterexample": None if result.counterexample is None else str(result.counterexample),
+            }
+            for result in report.results
+        },
+    }
+
+
+def plan(setting: Setting) -> Plan:
+    """One piece per method."""
+    n_networks, n_steps, n_samples = SIZES[setting.scale]
+
+    def stage(_: Records) -> Sequence[Work]:
+        return [
+            Work(
+                {"method": column.name},
+                partial(measure, column, n_networks, setting),
+                n_steps if column.name == "Integrated Gradients" else n_samples if column.baselines is not None else 8,
+            )
+            for column in columns(n_steps=n_steps, n_samples=n_samples)
+        ]
+
+    sizes = {"networks": n_networks, "steps": n_steps, "samples": n_samples}
+    return Plan("generated networks and inputs", {"seed": setting.seed, **sizes, "scale": setting.scale}, (stage,))
+
+
+def table(records: Records) -> Table:
+    """Ours, then the paper's in parentheses; – where it says nothing."""
+    found = {piece.key["method"]: piece.values for piece in records.pieces}
+    paper = Table1(())
+    rows: list[tuple[Cell, ...]] = []
+    different = []
+    for axiom in AXIOMS:
+        cells = []
+        for method, values in found.items():
+            ours, theirs = values["axioms"][axiom.name]["mark"], paper.paper(method, axiom.name)
+            cells.append(f"{ours} ({theirs})")
+            if theirs not in {"–", ours}:
+                different.append(f"{method}, {axiom.name}: violation {values['axioms'][axiom.name]['violation']:.1e}")
+        rows.append((axiom.name, *cells))
+    agreement = (
+        f"Not as in the paper: {'; '.join(different)}." if different else "Every cell that the paper fills agrees."
+    )
+    notes = " ".join(f"{name}: {NOTES[name]}" for name in found if name in NOTES)
+    said = (
+        "In parentheses: the paper's Table 1 (– where it says nothing; nonnegative homogeneity is its Definition 3.6). "
+        f"{agreement} {notes}"
+    )
+    return Table(("axiom", *found), tuple(rows), said)
+
+
+ITEM = Item("table1", "Table 1: axioms of attribution methods", plan, table, scales=("quick", "real"))

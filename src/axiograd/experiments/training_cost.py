@@ -1,0 +1,207 @@
+"""What a training step with a prior costs beside a plain one: time and memory, on networks without biases.
+
+A step is the forward pass, the loss and `backward()`, without the optimizer, whose share is the same for all. Times are
+taken in interleaved rounds, so that whatever else the machine does falls on all alike. Peak memory is the growth of the
+high-water mark of a fresh process during one step, above the model and the inputs, gradients included (Linux). Expected
+Gradients and Integrated Gradients take all references or steps of a batch at once, as the paper does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import gc
+import json
+import shlex
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from axiograd.attribution import ExpectedGradients, IntegratedGradients, XGradient
+from axiograd.errors import AxiogradError
+from axiograd.homogeneity import certify
+from axiograd.models import get_model
+from axiograd.priors import L1
+from axiograd.training.compiled import CompiledStep
+from axiograd.training.loss import AttributionLoss
+
+Action = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Network:
+    """What is trained: a model without biases, and the shape of its inputs."""
+
+    label: str
+    model: str
+    config: Mapping[str, Any]
+    shape: tuple[int, ...]
+    #: Batches: beside a plain step, and beside the methods with many steps (the paper's is two).
+    batch: int
+    small_batch: int
+    #: Enough samples that a step's memory is far above what a process needs anyway.
+    memory_batch: int
+
+
+FULL: Mapping[str, Network] = {
+    "alexnet": Network("AlexNet, 224 px", "xalexnet", {"dropout": 0.0}, (3, 224, 224), 16, 2, 16),
+    "resnet50": Network("Fixup-ResNet-50, 224 px", "xfixup_resnet50", {}, (3, 224, 224), 4, 2, 4),
+    "mlp": Network("MLP, 118-512-128-32-1", "xmlp", {}, (118,), 512, 1024, 16384),
+}
+QUICK: Mapping[str, Network] = {
+    "alexnet": Network(
+        "AlexNet of width 1/8, 64 px", "xalexnet", {"dropout": 0.0, "width": 0.125, "hidden": 64}, (3, 64, 64), 4, 2, 16
+    ),
+    "resnet50": Network(
+        "Fixup-ResNet-50 of width 1/8, 64 px", "xfixup_resnet50", {"width": 0.125}, (3, 64, 64), 2, 2, 4
+    ),
+    "mlp": Network("MLP, 118-64-1", "xmlp", {"hidden": (64,)}, (118,), 64, 512, 16384),
+}
+
+
+class Setup:
+    """One network, its batch, and the steps that can be taken with it."""
+
+    def __init__(self, network: Network, batch: int, many: int) -> None:
+        torch.manual_seed(0)
+        self.model = get_model(network.model, **network.config).train()
+        for parameter in self.model.parameters():
+            # Fixup begins with layers of zeros, whose products a processor may find faster.
+            if not parameter.any():
+                nn.init.normal_(parameter, std=0.01)
+        self.x = torch.randn(batch, *network.shape)
+        n_outputs = self.model(self.x[:1]).shape[1]
+        self.y = torch.randint(n_outputs, (batch,)) if n_outputs > 1 else torch.rand(batch).round()
+        self.many = many
+        self.references = torch.randn(2 * many, *network.shape)
+        self.losses = {
+            "prior": self.loss(XGradient),
+            "EG": self.loss(
+                ExpectedGradients, references=self.references, n_samples=many, internal_batch_size=many * batch
+            ),
+            "IG": self.loss(IntegratedGradients, n_steps=many, internal_batch_size=many * batch),
+        }
+        self.compiled: dict[str, Callable[..., Any]] = {}
+
+    def loss(self, method: Callable[..., Any], **arguments: Any) -> AttributionLoss:
+        """A weak prior on the magnitude of attributions by a method."""
+        return AttributionLoss(task_loss, L1(), 0.1, method, **arguments)
+
+    def actions(self, *names: str) -> dict[str, Action]:
+        """Steps by name: plain, prior (X-Gradient), EG, IG, plain compiled, prior compiled."""
+        return {name: partial(self.step, name) for name in names}
+
+    def step(self, name: str, n: int | None = None) -> None:
+        """Forward pass, loss and backward pass, on the first n samples."""
+        x, y = self.x[:n], self.y[:n]
+        self.model.zero_grad()
+        if name == "plain":
+            backward(task_loss(self.model(x), y))
+        elif name == "plain compiled":
+            if name not in self.compiled:
+                self.compiled[name] = torch.compile(self.model)
+            backward(task_loss(self.compiled[name](x), y))
+        elif name == "prior compiled":
+            step = self.compiled.setdefault(name, CompiledStep(self.losses["prior"], self.model))
+            step(x, y)
+        else:
+            backward(self.losses[name](self.model, x, y).total)
+
+
+def backward(loss: Tensor) -> None:
+    """As in a training loop."""
+    loss.backward()
+
+
+def task_loss(outputs: Tensor, y: Tensor) -> Tensor:
+    """Cross-entropy, for one logit or several."""
+    if y.is_floating_point():
+        return F.binary_cross_entropy_with_logits(outputs.flatten(), y)
+    return F.cross_entropy(outputs, y)
+
+
+def interleaved(
+    actions: Mapping[str, Action], rounds: int, warm: int = 1, said: Callable[[int], None] = lambda _: None
+) -> dict[str, list[float]]:
+    """Seconds of each action in each round, forwards and backwards in turn."""
+    for _ in range(warm):
+        for action in actions.values():
+            action()
+    times: dict[str, list[float]] = {name: [] for name in actions}
+    for round_ in range(rounds):
+        for name in list(actions)[:: 1 if round_ % 2 else -1]:
+            start = time.perf_counter()
+            actions[name]()
+            times[name].append(time.perf_counter() - start)
+        said(round_ + 1)
+    return times
+
+
+def ratio(times: Mapping[str, Sequence[float]], a: str, b: str) -> float:
+    """The median of the ratios within each round."""
+    return statistics.median(x / y for x, y in zip(times[a], times[b], strict=True))
+
+
+def peak(network: Network, action: str, batch: int, many: int) -> float:
+    """Growth of this process's high-water mark during one step, in MiB."""
+    setup = Setup(network, batch, many)
+    # What happens once, certificates and checks, happens on one sample.
+    setup.step(action, 1)
+    setup.model.zero_grad()
+    certify(setup.model, setup.x)
+    gc.collect()
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5")
+    before = high_water()
+    setup.step(action)
+    return (high_water() - before) / 1024
+
+
+def high_water() -> int:
+    """The largest amount of memory that this process has had, in KiB."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
+
+
+def peak_mib(name: str, action: str, batch: int, many: int, *, quick: bool, threads: int) -> float:
+    """`peak`, in a fresh process."""
+    options = ["--many", str(many), "--threads", str(threads), *(["--quick"] if quick else [])]
+    command = [sys.executable, "-m", "axiograd.experiments.training_cost", name, action, str(batch), *options]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603  # our own module
+    if done.returncode:
+        raise AxiogradError(
+            f"{shlex.join(command)} ended with {done.returncode} (-9: out of memory, as {many} references or steps at "
+            f"once need a lot):\n{done.stderr}"
+        )
+    return float(json.loads(done.stdout))
+
+
+def main() -> None:
+    """Print the peak memory of one step."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("network", choices=list(FULL))
+    parser.add_argument("action", choices=["plain", "prior", "EG", "IG"])
+    parser.add_argument("batch", type=int)
+    parser.add_argument("--many", type=int, default=32)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--quick", action="store_true")
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    network = (QUICK if options.quick else FULL)[options.network]
+    sys.stdout.write(json.dumps(peak(network, options.action, options.batch, options.many)))
+
+
+if __name__ == "__main__":
+    main()

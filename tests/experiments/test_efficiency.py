@@ -1,0 +1,41 @@
+"""Efficiency with the smallest of the quick networks, and the table beside the paper's ratios."""
+
+from dataclasses import replace
+
+import pytest
+
+from axiograd.errors import AxiogradError
+from axiograd.experiments import efficiency
+from axiograd.experiments.training_cost import interleaved, peak_mib, ratio
+
+
+def test_quick(quick, monkeypatch):
+    small = {name: replace(efficiency.QUICK["mlp"], small_batch=64) for name in efficiency.ORDER}
+    monkeypatch.setattr(efficiency, "QUICK", small)
+    monkeypatch.setattr(
+        efficiency, "peak_mib", lambda name, action, *_, **__: {"plain": 1, "prior": 2, "EG": 7}[action]
+    )
+    rows = quick("efficiency").table.rows
+    assert len(rows) == 3
+    assert all(float(row[3]) > 1 for row in rows)
+    assert rows[-1][4] == "130"
+    assert rows[-1][5:] == ("2", "7", "3.5", "3.46")
+
+
+def test_memory_of_a_step_grows_with_references():
+    options = {"quick": True, "threads": 1}
+    prior, eg = (peak_mib("mlp", action, 512, 32, **options) for action in ("prior", "EG"))
+    assert eg > 4 * prior
+
+
+def test_a_process_that_fails_is_reported():
+    with pytest.raises(AxiogradError, match="invalid choice"):
+        peak_mib("nothing", "prior", 2, 1, quick=True, threads=1)
+
+
+def test_ratios_are_within_rounds():
+    assert ratio({"a": [1.0, 20.0, 3.0], "b": [2.0, 10.0, 3.0]}, "a", "b") == 1.0
+    rounds = []
+    times = interleaved({"a": lambda: None, "b": lambda: None}, 2, said=rounds.append)
+    assert rounds == [1, 2]
+    assert [len(found) for found in times.values()] == [2, 2]
