@@ -36,7 +36,7 @@ def demo(
 ) -> None:
     """A network that decides for the wrong reason: found out by exact attributions, and mended by training with them.
 
-    `axiograd demo`, or faster and less clearly `axiograd demo --images 1000`
+    `axiograd demo`, or faster and less clearly `axiograd demo --images 2000`
 
     Needs no download. Prints each step's numbers, and writes report.html, the numbers and exact attributions to --out.
     """
