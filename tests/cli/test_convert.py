@@ -67,6 +67,7 @@ def test_examples_set_the_scale(mine, table, tmp_path):
     done = axiograd("convert", f"{mine}:normalised", "-o", file, "--how", "lift", *options)
     assert done.code == 0, done.err
     assert "Calibrated on random inputs" not in done.err
+    assert "top class as before for 100% of these examples" in " ".join(done.out.split())
     rows = torch.tensor([[30, 70, 60, 0], [50, 80, 70, 200], [70, 60, 90, 400.0]])
     assert float(load_file(file)["radius"]) == pytest.approx(float(rows.square().mean().sqrt()))
 

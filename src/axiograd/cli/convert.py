@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from axiograd.homogeneity import Certificate, Conversion
 
 _VIOLATIONS = 3
+#: Below this share of unchanged top classes, a converted model is not ready for use.
+_LITTLE = 0.5
 
 
 def convert(
@@ -88,7 +90,8 @@ def convert(
         save(out, conversion.model, recipe)
         _check_again(spec, out, given, conversion, x)
         code = _in_python(spec, out, recipe, conversion, x)
-        _show(output, before, conversion, source, calibrated=examples is not None)
+        kept = _kept(model, conversion, x) if examples is not None else None
+        _show(output, before, conversion, source, kept)
         output.say(f"\nWritten to {out}. Load it in Python:\n", style="bold")
         output.say(code)
         command = f"{spec} --weights {out}" if ":" in spec else str(out)
@@ -104,6 +107,7 @@ def convert(
                 "removed": conversion.removed,
                 "added": conversion.added,
                 "calibrated_on": source,
+                "top_class_kept": kept,
                 "python": code,
             }
         )
@@ -155,6 +159,19 @@ def _check_again(spec: str, out: Path, settings: dict[str, Any], conversion: Con
         )
 
 
+def _kept(model: nn.Module, conversion: Conversion, x: Tensor) -> float | None:
+    """The share of the examples whose top class is as it was; None for models that do not score classes."""
+    from axiograd.cli.attributing import scores_of
+
+    try:
+        before, after = (scores_of(each, x) for each in (model, conversion.model))
+    except ConfigurationError:
+        return None
+    if before.shape[1] == 1:
+        return float(((before > 0) == (after > 0)).float().mean())
+    return float((before.argmax(1) == after.argmax(1)).float().mean())
+
+
 def _in_python(spec: str, out: Path, recipe: Any, conversion: Conversion, x: Tensor) -> str:
     """The shortest code that loads the file: the X-model where there is one with the same keys."""
     import torch
@@ -188,15 +205,20 @@ def _in_python(spec: str, out: Path, recipe: Any, conversion: Conversion, x: Ten
     )
 
 
-def _show(output: Output, before: Certificate, conversion: Conversion, source: str, *, calibrated: bool) -> None:
+def _show(output: Output, before: Certificate, conversion: Conversion, source: str, kept: float | None) -> None:
     output.console.rule("Before", align="left")
     show_certificate(output.console, before, most=_VIOLATIONS)
     output.console.rule("What was changed", align="left")
     output.say(str(conversion))
     output.say(f"calibrated on {source}")
+    if kept is not None:
+        output.say(f"top class as before for {kept:.0%} of these examples")
     output.console.rule("After", align="left")
     show_certificate(output.console, conversion.certificate)
-    if conversion.added and not calibrated:
+    if kept is not None and kept < _LITTLE:
+        lift = ", or convert with --how lift" if conversion.how == "strip" else ""
+        output.notes.print(f"\n[yellow]Not what it was:[/] fine-tune it before use (axiograd train){lift}.")
+    if conversion.added and source.startswith("random"):
         output.notes.print(
             f"\n[yellow]Calibrated on random inputs:[/] {len(conversion.added)} constants depend on the data's scale. "
             "Give real inputs by --examples, or the model will be off."
