@@ -58,7 +58,7 @@ def escape_formulas(_app: Any, _what: str, _name: str, _object: Any, _options: A
     for number, line in enumerate(lines):
         in_example = line.lstrip().startswith(">>>") or (in_example and bool(line.strip()))
         if not in_example:
-            lines[number] = re.sub(r"([|*])(?=[^`]*(?:`[^`]*`[^`]*)*$)", r"\\\1", line)
+            lines[number] = re.sub(r"(``.*?``|`[^`]*`)|([|*])", lambda m: m[1] or rf"\{m[2]}", line)
 
 
 def setup(app: Any) -> None:

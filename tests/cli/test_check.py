@@ -35,6 +35,30 @@ def test_json():
     assert [v["parameters"] for v in certificate["violations"]] == [[f"{i}.bias"] for i in (0, 2, 4, 6)]
 
 
+def test_biases_that_start_at_zero_do_not_count_as_none():
+    """SqueezeNet's biases are initialised with zero: the question is about the architecture."""
+    no = run(app, ["check", "squeezenet1_1", "--shape", "3,63,63", "--json"])
+    assert no.exit_code == 1
+    assert len(json.loads(no.stdout)["violations"]) == 26
+
+
+def test_a_users_zero_biases_are_pointed_out(tmp_path):
+    source = "from torch import nn\nmodel = nn.Linear(3, 2)\nnn.init.zeros_(model.bias)\n"
+    (tmp_path / "zero.py").write_text(source)
+    yes = run(app, ["check", f"{tmp_path / 'zero.py'}:model"])
+    assert yes.exit_code == 0
+    assert "1 biases are zero at present, as bias" in yes.stderr
+
+
+def test_a_part_that_is_called_module_is_loaded(tmp_path):
+    source = "from torch import nn\ndef build():\n    return nn.ModuleDict({'module': nn.Linear(3, 2)})\n"
+    (tmp_path / "named.py").write_text(source)
+    state = {"module.weight": torch.ones(2, 3), "module.bias": torch.zeros(2)}
+    torch.save(state, tmp_path / "w.pt")
+    loaded = load_model(f"{tmp_path / 'named.py'}:build", str(tmp_path / "w.pt"))
+    assert torch.equal(loaded["module"].weight, torch.ones(2, 3))
+
+
 def test_weights_of_a_users_model(file, tmp_path):
     state = {"0.weight": torch.ones(2, 3), "0.bias": torch.zeros(2)}
     torch.save(state, tmp_path / "w.pt")

@@ -1,3 +1,5 @@
+import json
+
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -59,6 +61,15 @@ def test_dry_run_only_looks(run, config, tmp_path):
     result = run(config, "--dry-run")
     assert "32 parameters; 64 samples" in result.output
     assert not (tmp_path / "out").exists()
+
+
+def test_json_is_alone_on_stdout(run, config, tmp_path):
+    planned = json.loads(run(config, "--dry-run", "--json").stdout)
+    assert (planned["parameters"], planned["samples"], planned["epochs"]) == (32, 64, 3)
+    done = json.loads(run(config, "--json").stdout)
+    assert done["steps"] == 12
+    assert len(done["history"]) == 3
+    assert done["weights"] == str(tmp_path / "out" / "model.safetensors")
 
 
 def test_mistakes_are_named(run, config):

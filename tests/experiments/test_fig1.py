@@ -12,7 +12,7 @@ from axiograd.experiments.nhanes_text import PAPER_LEFT
 from axiograd.experiments.records import Records
 from axiograd.report._canvas import render
 
-SETTINGS = {"subjects": 13_315, "features": 106, "subsamples": 4, "rows": 100, "references": [1, 2, 4]}
+SETTINGS = {"subjects": 13_315, "features": 106, "subsamples": 4, "rows": 100, "grid": [1, 10], "references": [1, 2, 4]}
 
 
 def filled(tmp_path, pieces, data="reconstructed NHANES I"):
@@ -55,6 +55,12 @@ def test_left_table_joins_blocks_and_compares_in_pairs(tmp_path):
     assert "Not complete" not in table.note
 
 
+def test_a_search_that_is_not_through_is_told(tmp_path):
+    records = filled(tmp_path, [piece for piece in LEFT_PIECES if piece[:2] != ("x-gradient", 10.0)])
+    assert "Not complete: X-Gradient w/o bias with 1 of 2 λ tried on all." in LEFT.table(records).note
+    assert "1 of 2 λ" in LEFT.figure(records)._supxlabel.get_text().replace("\n", " ")
+
+
 def test_right_table_says_when_eg_catches_up_and_what_is_missing(tmp_path):
     more = [
         ("eg", 0.1, 2, 0, [0.77] * 4, [0.77, 0.78, 0.75, 0.77]),
@@ -89,7 +95,7 @@ def test_the_papers_numbers_are_not_shown_beside_other_data(tmp_path):
     records = filled(tmp_path, LEFT_PIECES, data="procedural table")
     table = LEFT.table(records)
     assert all(row[5:] == (None, None) for row in table.rows)
-    assert "paper" not in table.note
+    assert "paper" not in table.note + RIGHT.table(records).note
     assert LEFT.figure(records).axes[0].get_legend() is None
 
 
@@ -135,5 +141,5 @@ def test_quick_form_end_to_end(tmp_path, monkeypatch):
                 if work.key["references"] <= 2:
                     records.piece(work.compute, **work.key)
         table = item.table(records)
-        assert all(0.4 < row[2] <= 1 and row[4] == 5 for row in table.rows)
+        assert all(0.4 < row[2] <= 1 and row[4] == 4 for row in table.rows)
         assert len(table.rows) == (6 if item is LEFT else 3)

@@ -74,3 +74,21 @@ def test_a_refusal_names_the_module(violated):
     html = certificate_html(violated)
     for words in ("Not certified: 1 violation.", "<code>fc</code>", "<code>bias=False</code>"):
         assert words in html
+
+
+def test_notebooks_show_the_three_results_as_html():
+    model = torch.nn.Linear(3, 1)
+    refused = axiograd.certify(model, torch.ones(2, 3))
+    explained = axiograd.InputXGradient(model).explain(torch.ones(2, 3), target=0)
+    audited = axiograd.audit(axiograd.InputXGradient, n_networks=1)
+    assert refused._repr_html_() == certificate_html(refused)
+    assert explained._repr_html_() == explanation_html(explained)
+    assert audited._repr_html_() == axiom_report_html(audited)
+    for shown in (refused, explained, audited):
+        assert {"div", "table"} <= set(Tags(shown._repr_html_()).found)
+
+
+def test_what_a_notebook_gets_has_no_style_sheet_and_no_script():
+    certificate = axiograd.certify(torch.nn.Linear(3, 1, bias=False), torch.ones(2, 3))
+    assert certificate._repr_html_().startswith("<div>")
+    assert not {"script", "style", "link"} & set(Tags(certificate._repr_html_()).found)

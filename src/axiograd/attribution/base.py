@@ -20,7 +20,13 @@ from axiograd.errors import BaselineError, DisconnectedError
 
 @dataclass(frozen=True)
 class Explanation:
-    """The outputs of one forward pass and the attributions of the scores that the target selects from them."""
+    """The outputs of one forward pass and the attributions of the scores that the target selects from them.
+
+    >>> from axiograd import InputXGradient
+    >>> explanation = InputXGradient(lambda x: 2 * x).explain(torch.tensor([[1.0, 3.0]]), target=1)
+    >>> explanation.outputs, explanation.attributions, explanation.baseline
+    (tensor([[2., 6.]]), tensor([[0., 6.]]), 'zero')
+    """
 
     outputs: Any
     attributions: Attributions
@@ -28,10 +34,21 @@ class Explanation:
     method: str = ""
     baseline: str = "zero"
 
+    def _repr_html_(self) -> str:
+        """What notebooks show."""
+        from axiograd.report.notebook import explanation_html  # drawing is not needed anywhere else here
+
+        return explanation_html(self)
+
 
 @dataclass(frozen=True)
 class Completeness:
-    """How far attributions are from adding up to F(x) − F(x′), per sample and relative to the outputs' scale."""
+    """How far attributions are from adding up to F(x) − F(x′), per sample and relative to the outputs' scale.
+
+    >>> from axiograd import InputXGradient
+    >>> InputXGradient(lambda x: x.sum(1) + 1).completeness(torch.tensor([[1.0, 3.0]])).delta
+    tensor([0.])
+    """
 
     delta: Tensor
     relative: Tensor

@@ -117,3 +117,9 @@ class AxiomReport:
             if result.counterexample is not None:
                 lines.append(f"  {'':<{width}}     {result.counterexample}")
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """What notebooks show."""
+        from axiograd.report.notebook import axiom_report_html  # drawing is not needed anywhere else here
+
+        return axiom_report_html(self)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import threading
 from collections.abc import Sequence
 from typing import Annotated, NoReturn
 
@@ -95,8 +96,9 @@ def run(arguments: Sequence[str] | None = None) -> NoReturn:
     debug = "--debug" in given
     console = Console(stderr=True)
     try:
-        # A polite kill unwinds like Ctrl-C, so that temporary files are removed.
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+        if threading.current_thread() is threading.main_thread():
+            # A polite kill unwinds like Ctrl-C, so that temporary files are removed.
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         app([each for each in given if each != "--debug"], prog_name="axiograd")
     except KeyboardInterrupt:
         code = 130

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,8 @@ from axiograd.cli.samples import Samples
 from axiograd.errors import ConfigurationError, TargetError
 
 _SCORES = 2
+#: Class i of the 20 is class 10·i of the 200 that a network for all of Tiny ImageNet knows.
+_TINY, _TINY_CLASSES = 20, 200
 
 
 @dataclass(frozen=True)
@@ -49,13 +51,15 @@ def attribute(
     target: str,
     batch: int,
     skip_damaged: bool,
+    names: Sequence[str] = (),
     progress: Callable[[int], object] = lambda _: None,
 ) -> Iterator[Attributed]:
     """Attribute sample after sample, a batch at a time."""
     model = methods.model
     for places, x in samples.batches(batch, like_of(model), skip_damaged=skip_damaged):
-        labels = None if samples.labels is None else [samples.labels[i] for i in places]
         scores = scores_of(model, x)
+        known = class_indices(samples, scores.shape[1], names)
+        labels = None if known is None else [known[i] for i in places]
         targets = targets_of(target, scores, labels)
         chosen = _select(scores, targets)
         at_zero = _select(scores_of(model, torch.zeros_like(x[:1])).expand_as(scores), targets)
@@ -75,6 +79,23 @@ def attribute(
                 {name: float(total[i] - difference[i]) for name, total in sums.items()},
             )
             progress(place)
+
+
+def class_indices(samples: Samples, n_outputs: int, names: Sequence[str] = ()) -> Sequence[int] | None:
+    """The model's class of each sample; None where the data has no labels, or its classes cannot be told apart.
+
+    Classes are matched by the model's class names where those are given, and otherwise by their order, if their number
+    is that of the model's outputs.
+    """
+    labels, classes = samples.labels, samples.classes
+    if labels is None:
+        return None
+    if classes and set(classes) <= set(names):
+        return [names.index(classes[label]) for label in labels]
+    if len(classes) == _TINY and n_outputs == _TINY_CLASSES:
+        return [label * (_TINY_CLASSES // _TINY) for label in labels]
+    fits = len(classes) in {0, max(n_outputs, 2)} and max(labels) < max(n_outputs, 2)
+    return labels if fits else None
 
 
 def like_of(model: nn.Module) -> Tensor:
@@ -104,7 +125,10 @@ def targets_of(target: str, scores: Tensor, labels: list[int] | None) -> Tensor 
         return None if n == 1 else scores.argmax(1)
     if target == "label":
         if labels is None:
-            raise TargetError("--target label: the data has no labels; use --target predicted or a class's number.")
+            raise TargetError(
+                "--target label: the data has no labels, or none that are the model's classes (--classes FILE names "
+                "those); use --target predicted or a class's number."
+            )
         found = torch.tensor(labels, device=scores.device)
     else:
         try:

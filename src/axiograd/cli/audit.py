@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from axiograd.cli import options
-from axiograd.cli.output import Output, plain_table, speaking, words
+from axiograd.cli.output import Output, plain_table, speaking
 from axiograd.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def _show(output: Output, table: Table1, *, details: bool, compared: bool) -> No
     if details:
         for report in table.reports:
             output.console.print()
-            output.console.print(words(report))
+            output.say(str(report))
 
 
 def _answer(table: Table1, spec: str | None, different: list[tuple[str, str]]) -> dict[str, Any]:

@@ -115,12 +115,13 @@ def _examples(
     """Inputs to calibrate on, spread over what was given, and in words what they are."""
     from axiograd.cli.attributing import like_of
     from axiograd.cli.preprocess import choose
-    from axiograd.cli.samples import read_samples
+    from axiograd.cli.samples import check_width, read_samples
     from axiograd.cli.spec import example_input
 
     if given is None:
         return example_input(model, shape), "random inputs from the standard normal distribution"
     samples = read_samples(options.read_list(given), choose(spec, model, **pixels), tables)
+    check_width(samples, model)
     step = max(1, len(samples) // n)
     chosen = samples.choose(range(0, len(samples), step)[:n])
     _, x = next(iter(chosen.batches(n, like_of(model), skip_damaged=True)))

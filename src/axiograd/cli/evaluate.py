@@ -30,9 +30,13 @@ def evaluate(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="JSON file, written after every batch; a stopped run goes on.")
     ] = None,
+    masking: Annotated[
+        str, typer.Option(help="What masked features become: blur, mean or zero; auto is blur where images allow it.")
+    ] = "auto",
     target: Annotated[
         str, typer.Option(help="label (predicted where there is none), predicted, or a class.")
     ] = "label",
+    classes: options.Classes = None,
     split: Annotated[str | None, typer.Option(help="Split of a data set.  [default: val or test]")] = None,
     limit: options.Limit = None,
     preprocess: options.Preprocessing = None,
@@ -63,12 +67,15 @@ def evaluate(
     wanted = options.read_list(metrics)
     if unknown := [name for name in wanted if name not in METRICS]:
         raise ConfigurationError(f"--metrics {unknown[0]}: choose some of {', '.join(METRICS)}.")
+    if masking not in {"auto", "blur", "mean", "zero"}:
+        raise ConfigurationError(f"--masking {masking}: choose auto, blur, mean or zero.")
     with speaking(as_json=json) as output:
+        from axiograd.cli.classes import read_names
         from axiograd.cli.evaluating import Measured, measure
         from axiograd.cli.explain import base_spec
         from axiograd.cli.methods import Methods, read_methods
         from axiograd.cli.preprocess import choose
-        from axiograd.cli.samples import read_samples
+        from axiograd.cli.samples import check_width, read_samples
         from axiograd.cli.spec import load_model
         from axiograd.cli.tables import TableOptions
 
@@ -77,6 +84,7 @@ def evaluate(
         pixels = choose(base_spec(spec, weights), model, preset=preprocess, size=size, mean=mean, std=std)
         tables = TableOptions(label, tuple(options.read_list(drop)), missing, standardise)
         samples = read_samples(options.read_list(data), pixels, tables, split=split)
+        check_width(samples, model)
         if samples.boxes is not None and (pixels.transform.resize or pixels.transform.crop):
             output.note("The boxes do not fit resized images: no localisation (--preprocess pixels keeps the size).")
             wanted = [name for name in wanted if name != "localisation"]
@@ -89,6 +97,7 @@ def evaluate(
             "preprocessing": samples.prepared,
             "methods": names,
             "metrics": sorted(wanted),
+            "masking": masking,
             "target": target,
             "steps": steps,
             "seed": seed,
@@ -104,9 +113,11 @@ def evaluate(
                 samples,
                 measured,
                 wanted=set(wanted),
+                masking=masking,
                 target=target,
                 batch=batch_size,
                 skip_damaged=skip_damaged,
+                names=[] if classes is None else read_names(classes),
                 out=out,
                 progress=lambda done: bar.update(task, completed=done),
             )
@@ -168,17 +179,17 @@ def _show(output: Output, answer: dict[str, Any]) -> None:
     for name, value in answer["accuracy_percent"].items():
         output.say(f"{name:<14} {value['mean']:.1f} % ± {value['standard_error']:.1f}")
     rows = answer["results"]
-    names = [name for name in ARROWS if any(name in row for row in rows)]
-    errors = any("completeness_error" in row for row in rows)
-    columns = [*(["completeness error"] if errors else []), *(f"{name} {ARROWS[name]}" for name in names), "s / sample"]
-    table = plain_table("method", *columns, right=tuple(columns))
-    for row in rows:
-        cells = [row["method"]]
-        if errors:
-            error = row.get("completeness_error")
-            cells.append("–" if error is None else f"{error['mean']:.1e}")
-        cells += [f"{row[name]['mean']:.2f} ± {row[name]['standard_error']:.2f}" for name in names]
-        table.add_row(*cells, f"{row['seconds_per_sample']:.3g}")
+    # Metrics below each other: there are more of them than methods.
+    methods = [row["method"] for row in rows]
+    table = plain_table("", *methods, right=tuple(methods))
+    if any("completeness_error" in row for row in rows):
+        errors = [row.get("completeness_error") for row in rows]
+        table.add_row("completeness error", *("–" if error is None else f"{error['mean']:.1e}" for error in errors))
+    for name, arrow in ARROWS.items():
+        if any(name in row for row in rows):
+            cells = [f"{row[name]['mean']:.2f} ± {row[name]['standard_error']:.2f}" for row in rows]
+            table.add_row(f"{name} {arrow}", *cells)
+    table.add_row("seconds per sample", *(f"{row['seconds_per_sample']:.3g}" for row in rows))
     output.console.print()
     output.console.print(table)
     output.say("± standard error over samples; arrows point to better values.", style="dim")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,17 +12,17 @@ import torch
 from torch import Tensor
 
 from axiograd._files import write_atomically
-from axiograd.cli.attributing import like_of, scores_of, targets_of
+from axiograd.cli.attributing import class_indices, like_of, scores_of, targets_of
 from axiograd.cli.methods import FROM_ZERO, Methods
 from axiograd.cli.samples import Samples
 from axiograd.errors import ConfigurationError, StorageError
-from axiograd.metrics import best_overlap, energy_inside, masking_curves, pointing_game
+from axiograd.metrics import Blur, best_overlap, energy_inside, masking_curves, pointing_game
+from axiograd.metrics.masking_value import MaskingValue
 
 MASKING = ("KPM", "KNM", "KAM", "RAM")
 LOCALISATION = ("energy inside", "pointing game", "best IoU")
-#: Class i of the 20 is class 10·i of the 200 that a network for all of Tiny ImageNet knows.
-TINY_STEP, TINY_CLASSES = 10, 200
 _TOP = 5
+_IMAGES = 4
 
 Values = dict[str, list[float]]
 
@@ -74,9 +74,11 @@ def measure(
     measured: Measured,
     *,
     wanted: set[str],
+    masking: str,
     target: str,
     batch: int,
     skip_damaged: bool,
+    names: Sequence[str],
     out: Path | None,
     progress: Callable[[int], object],
 ) -> Measured:
@@ -84,7 +86,7 @@ def measure(
     model = methods.model
     for places, x in samples.batches(batch, like_of(model), skip_damaged=skip_damaged, start=measured.done):
         scores = scores_of(model, x)
-        labels = _labels(samples, places, scores)
+        labels = _labels(samples, places, scores.shape[1], names)
         targets = targets_of(target if labels is not None or target != "label" else "predicted", scores, labels)
         if "accuracy" in wanted and labels is not None:
             measured.add(None, _accuracy(scores, torch.tensor(labels)))
@@ -102,7 +104,8 @@ def measure(
                 values["delta"] = attribution.double().flatten(1).sum(1) - difference
             if "masking" in wanted:
                 right = targets if labels is None else torch.tensor(labels, device=x.device)
-                curves = masking_curves(model, x, attribution, targets, labels=right)
+                background = _background(masking, x)
+                curves = masking_curves(model, x, attribution, targets, labels=right, masking=background)
                 values |= {metric: curves[metric].areas for metric in curves}
             if boxes is not None:
                 values |= _localisation(attribution, boxes)
@@ -113,17 +116,24 @@ def measure(
     return measured
 
 
-def _labels(samples: Samples, places: list[int], scores: Tensor) -> list[int] | None:
-    if samples.labels is None:
-        return None
-    n = scores.shape[1]
-    step = TINY_STEP if n == TINY_CLASSES and len(samples.classes) == TINY_CLASSES // TINY_STEP else 1
-    labels = [samples.labels[i] * step for i in places]
-    if max(labels) >= max(n, 2):
+def _background(masking: str, inputs: Tensor) -> MaskingValue:
+    """What masked features become: by default a blur, and the mean where images are too small to be blurred so."""
+    if masking == "blur":
+        return Blur()
+    if masking != "auto":
+        return "mean" if masking == "mean" else "zero"
+    small = inputs.dim() == _IMAGES and min(inputs.shape[-2:]) <= Blur().kernel_size // 2
+    return "mean" if small else None
+
+
+def _labels(samples: Samples, places: list[int], n_outputs: int, names: Sequence[str]) -> list[int] | None:
+    known = class_indices(samples, n_outputs, names)
+    if known is None and samples.labels is not None:
         raise ConfigurationError(
-            f"{samples.source} has class {max(labels)}, the model has {n} outputs: is it a model for other data?"
+            f"{samples.source} has {len(samples.classes) or max(samples.labels) + 1} classes and the model {n_outputs} "
+            "outputs, so which output is which class is unknown: give the model's class names by --classes FILE."
         )
-    return labels
+    return None if known is None else [known[i] for i in places]
 
 
 def _accuracy(scores: Tensor, labels: Tensor) -> dict[str, Tensor]:

@@ -70,7 +70,7 @@ def explain(
     with speaking(as_json=json) as output:
         from axiograd.cli.methods import Methods, read_methods
         from axiograd.cli.preprocess import choose
-        from axiograd.cli.samples import read_samples
+        from axiograd.cli.samples import check_width, read_samples
         from axiograd.cli.spec import load_model
         from axiograd.cli.tables import TableOptions
 
@@ -79,6 +79,7 @@ def explain(
         pixels = choose(base_spec(spec, weights), model, preset=preprocess, size=size, mean=mean, std=std)
         tables = TableOptions(label, tuple(options.read_list(drop)), missing, standardise)
         samples = read_samples(inputs, pixels, tables, split=split)
+        check_width(samples, model)
         if limit is not None:
             samples = samples.choose(range(min(limit, len(samples))))
         chosen = Methods(names, model, spec=spec, steps=steps, seed=seed)
@@ -102,7 +103,7 @@ def _attributed(
     output: Output, methods: Any, samples: Any, target: str, batch: int, classes: Path | None, *, skip_damaged: bool
 ) -> Story:
     from axiograd.cli.attributing import attribute, like_of
-    from axiograd.cli.classes import ClassNames
+    from axiograd.cli.classes import ClassNames, read_names
     from axiograd.cli.picturing import Story
 
     if "expected-gradients" in methods.names:
@@ -118,6 +119,7 @@ def _attributed(
                 target=target,
                 batch=batch,
                 skip_damaged=skip_damaged,
+                names=[] if classes is None else read_names(classes),
                 progress=lambda place: bar.update(task, completed=place + 1),
             )
         )
@@ -169,16 +171,28 @@ def _show(output: Output, story: Story, answer: dict[str, Any], top: int) -> Non
     output.say(f"data           {answer['data']}")
     output.say(f"preprocessing  {answer['preprocessing']}")
     output.say(f"baseline       {answer['baseline']}\n")
-    errors = [f"error of {story.methods.title(name)}" for name in story.methods.names]
-    table = plain_table("sample", f"top {top}", "attributed", "F(x) − F(0)", *errors, right=("F(x) − F(0)", *errors))
+    errors = [f"error of\n{story.methods.title(name)}" for name in story.methods.names]
+    single = len(story.found[0].scores) == 1
+    # The class that is attributed is said where it is not simply the first one.
+    other = any(row["target"] not in {None, row["top"][0].get("class")} for row in answer["samples"])
+    columns = [
+        "sample",
+        "score" if single else f"top {top}",
+        *(["attributed"] if other else []),
+        "F(x) − F(0)",
+        *errors,
+    ]
+    table = plain_table(*columns, right=("F(x) − F(0)", *errors))
+    table.columns[1].no_wrap, table.columns[1].overflow = True, "ellipsis"
     for row in answer["samples"][:_SHOWN]:
-        best = "\n".join(
-            f"{t['probability']:6.1%} {t['name']}" if "name" in t else f"{t['score']:.4g}" for t in row["top"]
-        )
+        best = [f"{t['probability']:6.1%} {t['name']}" if "name" in t else f"{t['score']:.4g}" for t in row["top"]]
         cells = [row["methods"][name]["completeness_error"] for name in story.methods.names]
-        shown = ["–" if cell is None else f"{cell:.1e}" for cell in cells]
         table.add_row(
-            words(row["name"]), words(best), words(row["target_name"]), f"{row['difference_to_baseline']:.4g}", *shown
+            words(row["name"]),
+            words("\n".join(best)),
+            *([words(row["target_name"])] if other else []),
+            f"{row['difference_to_baseline']:.4g}",
+            *("–" if cell is None else f"{cell:.1e}" for cell in cells),
         )
     output.console.print(table)
     if len(answer["samples"]) > _SHOWN:

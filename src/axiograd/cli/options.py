@@ -12,19 +12,35 @@ SPEC_HELP = (
     "that `axiograd convert` wrote."
 )
 
+#: Headings in --help.
+MODEL, METHODS, IMAGES, TABLES = "The model", "How it is attributed", "Images", "Tables"
+
 Spec = Annotated[str, typer.Argument(metavar="SPEC", help=SPEC_HELP, show_default=False)]
 Weights = Annotated[
     str | None,
-    typer.Option(help="Trained weights: a name that the model knows (`default`), or a file.", show_default=False),
+    typer.Option(
+        help="Trained weights: a name that the model knows (`default`), or a file.",
+        show_default=False,
+        rich_help_panel=MODEL,
+    ),
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="Setting of the model, as num_classes=10; may be repeated."),
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Setting of the model, as num_classes=10; may be repeated.",
+        rich_help_panel=MODEL,
+    ),
 ]
-Download = Annotated[bool, typer.Option("--download", help="Fetch known weights that are not on this machine.")]
+Download = Annotated[
+    bool, typer.Option("--download", help="Fetch known weights that are not on this machine.", rich_help_panel=MODEL)
+]
 Shape = Annotated[
     str | None,
-    typer.Option(help="Sizes of one input sample, as 3,224,224; otherwise guessed from the first layer."),
+    typer.Option(
+        help="Sizes of one input sample, as 3,224,224; otherwise guessed from the first layer.", rich_help_panel=MODEL
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the answer as JSON on stdout, everything else on stderr.")]
 Methods = Annotated[
@@ -36,12 +52,19 @@ Methods = Annotated[
         help="x-gradient, integrated-gradients, expected-gradients, input-x-gradient, gradient, saliency, "
         "log-gradient, random; several are shown side by side.  [default: x-gradient]",
         show_default=False,
+        rich_help_panel=METHODS,
     ),
 ]
-Steps = Annotated[int, typer.Option(help="Steps of integrated-gradients, draws of expected-gradients.", min=1)]
-Seed = Annotated[int, typer.Option(help="Seed of everything that is random.")]
+Steps = Annotated[
+    int,
+    typer.Option(help="Steps of integrated-gradients, draws of expected-gradients.", min=1, rich_help_panel=METHODS),
+]
+Seed = Annotated[int, typer.Option(help="Seed of everything that is random.", rich_help_panel=METHODS)]
 Limit = Annotated[int | None, typer.Option(help="Take so many samples and leave the rest.", min=1)]
-Batch = Annotated[int, typer.Option("--batch-size", help="Samples that go through the model together.", min=1)]
+Batch = Annotated[
+    int,
+    typer.Option("--batch-size", help="Samples that go through the model together.", min=1, rich_help_panel=METHODS),
+]
 
 # What is done to images and tables before the model sees them.
 Preprocessing = Annotated[
@@ -50,19 +73,37 @@ Preprocessing = Annotated[
         "--preprocess",
         help="imagenet, squeezenet, tiny-imagenet or pixels ([0, 1]); by default what the model was trained with.",
         show_default=False,
+        rich_help_panel=IMAGES,
     ),
 ]
-Size = Annotated[int | None, typer.Option(help="Short side and centre crop of images, in pixels.", min=1)]
-Mean = Annotated[str | None, typer.Option(help="Mean to subtract from [0, 1] pixels, one number or three.")]
-Std = Annotated[str | None, typer.Option(help="Standard deviation to divide by, one number or three.")]
-SkipDamaged = Annotated[bool, typer.Option("--skip-damaged", help="Leave images out that cannot be decoded.")]
-Label = Annotated[str | None, typer.Option(help="Column of a table that holds the class, not a feature.")]
-Drop = Annotated[str | None, typer.Option(help="Columns of a table that are no features: a,b,c.")]
-Missing = Annotated[str, typer.Option(help="Empty cells of a table: error, mean (of the column) or zero.")]
-Standardise = Annotated[
-    bool, typer.Option("--standardise", help="Bring a table's columns to mean 0 and standard deviation 1.")
+Size = Annotated[
+    int | None, typer.Option(help="Short side and centre crop of images, in pixels.", min=1, rich_help_panel=IMAGES)
 ]
-Classes = Annotated[Path | None, typer.Option(help="File with the class names, one per line or as JSON.")]
+Mean = Annotated[
+    str | None, typer.Option(help="Mean to subtract from [0, 1] pixels, one number or three.", rich_help_panel=IMAGES)
+]
+Std = Annotated[
+    str | None, typer.Option(help="Standard deviation to divide by, one number or three.", rich_help_panel=IMAGES)
+]
+SkipDamaged = Annotated[
+    bool, typer.Option("--skip-damaged", help="Leave images out that cannot be decoded.", rich_help_panel=IMAGES)
+]
+Label = Annotated[
+    str | None, typer.Option(help="Column of a table that holds the class, not a feature.", rich_help_panel=TABLES)
+]
+Drop = Annotated[
+    str | None, typer.Option(help="Columns of a table that are no features: a,b,c.", rich_help_panel=TABLES)
+]
+Missing = Annotated[
+    str, typer.Option(help="Empty cells of a table: error, mean (of the column) or zero.", rich_help_panel=TABLES)
+]
+Standardise = Annotated[
+    bool,
+    typer.Option(
+        "--standardise", help="Bring a table's columns to mean 0 and standard deviation 1.", rich_help_panel=TABLES
+    ),
+]
+Classes = Annotated[Path | None, typer.Option(help="File with the model's class names, one per line or as JSON.")]
 
 
 def read_settings(given: list[str] | None) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,21 +56,23 @@ def draw(
     written = []
     for each in story.found:
         stem = f"{each.place:03d}-{_file_name(each.name)}"
-        title = f"{each.name}: attribution of {story.target(each)}, baseline {story.samples.zero}"
+        words = f"attribution of {story.target(each)}, baseline {story.samples.zero}"
         if each.inputs.dim() == _IMAGE:
             maps = {story.methods.title(name): a for name, a in each.attributions.items()}
             path = folder / f"{stem}.png"
+            title = _lines(each.name, words, width=16 * (1 + len(maps)))
             compare([story.picture(each)], {k: [m] for k, m in maps.items()}, kind=kind, title=title, path=path)
             written.append(path)
         elif each.inputs.dim() == 1:
             for name, attribution in each.attributions.items():
                 path = folder / (f"{stem}.png" if len(each.attributions) == 1 else f"{stem}-{name}.png")
+                title = _lines(each.name, f"{story.methods.title(name)}: {words}", width=48)
                 feature_bars(
                     attribution,
                     _features(story, each),
                     values=each.inputs,
                     top=_BARS,
-                    title=f"{story.methods.title(name)} · {title}",
+                    title=title,
                     path=path,
                 )
                 written.append(path)
@@ -119,6 +122,7 @@ def write_report(story: Story, path: Path, costs: Sequence[dict[str, Any]]) -> P
         baseline=story.samples.zero,
         certificate=story.certificate,
         facts={"preprocessing": story.samples.prepared},
+        max_side=256,  # the usual crops of 224 and 227 stay as they are
     )
     errors = {name: completeness(story.found, name) for name in titles}
     for i, each in enumerate(story.found):
@@ -137,8 +141,14 @@ def write_report(story: Story, path: Path, costs: Sequence[dict[str, Any]]) -> P
             features=None if image else features,
             details={"target": story.target(each)},
         )
-    report.add_table("What each method cost", list(costs), section="Cost", note="Measured in this run, per sample.")
+    rows = [{key.replace("_", " "): value for key, value in cost.items()} for cost in costs]
+    report.add_table("What each method cost", rows, section="Cost", note="Measured in this run.")
     return report.write(path)
+
+
+def _lines(*parts: str, width: int) -> str:
+    """A title of several lines, as wide as the figure."""
+    return "\n".join(textwrap.fill(part, width) for part in parts)
 
 
 def _features(story: Story, each: Attributed) -> Sequence[str] | None:

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 import axiograd.datasets
 from axiograd.cli.preprocess import Prepared
+from axiograd.cli.spec import guess_shape
 from axiograd.cli.tables import TableOptions, is_table, prepare, read_table
 from axiograd.datasets import DamagedImageError, ImageFiles, TensorData, catalogue
 from axiograd.datasets._image_folder import SUFFIXES, decode, image_files
@@ -91,6 +92,22 @@ def read_samples(given: Sequence[str], pixels: Prepared, tables: TableOptions, *
             source, names, table.inputs.__getitem__, table.prepared, table.zero, table.labels, features=table.features
         )
     return _images([Path(name) for name in given], pixels)
+
+
+def check_width(samples: Samples, model: nn.Module) -> None:
+    """A table has as many features as the model takes, where the first layer tells."""
+    if not samples.features:
+        return
+    try:
+        shape = guess_shape(model)
+    except ConfigurationError:
+        return
+    if len(shape) == 1 and shape[0] != len(samples.features):
+        raise ConfigurationError(
+            f"{samples.source} has {len(samples.features)} features, from {samples.features[0]!r} to "
+            f"{samples.features[-1]!r}, and the model takes {shape[0]}: leave columns out by --drop or --label, or "
+            f"build the model for them, as --set in_channels={len(samples.features)}."
+        )
 
 
 def _images(paths: Sequence[Path], pixels: Prepared) -> Samples:

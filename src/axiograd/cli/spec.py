@@ -88,7 +88,9 @@ def _build(spec: str, settings: Mapping[str, Any]) -> nn.Module:
     if factory is None:
         raise ConfigurationError(f"{source} has no {name!r}.")
     if not isinstance(factory, nn.Module) and not callable(factory):
-        raise ConfigurationError(f"{spec} is a {type(factory).__name__}: expected a model or a function that makes it.")
+        raise ConfigurationError(
+            f"{spec} is of type {type(factory).__name__}: expected a model or a function that makes it."
+        )
     model = factory if isinstance(factory, nn.Module) else _users(spec, lambda: factory(**settings))
     if not isinstance(model, nn.Module):
         raise ConfigurationError(f"{spec} made a {type(model).__name__}: expected a torch.nn.Module.")

@@ -7,6 +7,7 @@ import typer
 
 from axiograd.cli import options
 from axiograd.cli.output import Output, plain_table, speaking
+from axiograd.errors import DataMissingError
 
 
 def train(
@@ -33,6 +34,8 @@ def train(
         from axiograd.training.assemble import train_from
         from axiograd.training.config import load_config
 
+        if not config.exists():
+            raise DataMissingError(f"there is no file {config}.")
         settings = load_config(config)
         changes: dict[str, Any] = {"out": out, "seed": seed}
         settings = replace(settings, **{name: value for name, value in changes.items() if value is not None})

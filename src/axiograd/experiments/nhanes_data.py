@@ -96,7 +96,7 @@ def held_out(data: TensorData, i: int) -> tuple[Tensor, Tensor]:
 
 
 def procedural(n: int = 3000, features: int = 118, seed: int = 0) -> TensorData:
-    """A table that needs no download: eight of its features tell, a fifth are yes or no, a tenth is missing.
+    """A table that needs no download: three of its features tell, a fifth are yes or no, a tenth is missing.
 
     >>> data = procedural(500)
     >>> data.inputs.shape, bool(data.inputs.isnan().any()), 0.6 < float(data.targets.mean()) < 0.9
@@ -104,13 +104,15 @@ def procedural(n: int = 3000, features: int = 118, seed: int = 0) -> TensorData:
     """
     generator = torch.Generator().manual_seed(seed)
     inputs = torch.randn(n, features, generator=generator, dtype=torch.float64)
-    strengths = torch.linspace(1.6, 0.4, 8, dtype=torch.float64) * torch.tensor([1.0, -1.0] * 4, dtype=torch.float64)
-    score = inputs[:, :8] @ strengths + 1.8
+    # As in a survey, most features are variations on a few themes.
+    themes = torch.randn(n, 8, generator=generator, dtype=torch.float64)
+    inputs[:, 3:] = 0.9 * themes[:, torch.arange(3, features) % 8] + 0.45 * inputs[:, 3:]
+    score = inputs[:, :3] @ torch.tensor([2.5, -1.6, 1.0], dtype=torch.float64) + 2.2
     targets = (torch.rand(n, generator=generator, dtype=torch.float64) < score.sigmoid()).double()
     inputs[:, -(features // 5) :] = (inputs[:, -(features // 5) :] > 1).double()
     inputs[torch.rand(n, features, generator=generator) < 0.1] = torch.nan  # noqa: PLR2004
     names = tuple(f"feature {i}" for i in range(features))
-    return TensorData(inputs, targets, f"procedural table ({n} rows, 8 of {features} features tell)", names)
+    return TensorData(inputs, targets, f"procedural table ({n} rows, 3 of {features} features tell)", names)
 
 
 def load(scale: Scale) -> TensorData:

@@ -25,7 +25,7 @@ HOLLOW: dict[str, Any] = {"linestyle": "none", "marker": "D", "markersize": 5, "
 
 def left_figure(records: Records) -> Any:
     """A bar per model with ± 2 standard errors."""
-    figure = canvas.new_figure(4.6, 3.2)
+    figure = canvas.new_figure(5.2, 3.2)
     axes = figure.subplots()
     outcomes = left_outcomes(records)
     places = range(len(outcomes))
@@ -45,7 +45,7 @@ def left_figure(records: Records) -> Any:
 
 def right_figure(records: Records) -> Any:
     """EG over the number of references, and X-Gradient's line, each with ± 2 standard errors."""
-    figure = canvas.new_figure(4.6, 3.2)
+    figure = canvas.new_figure(5.2, 3.2)
     axes = figure.subplots()
     x_gradient, outcomes = right_outcomes(records)
     shown: list[float] = []

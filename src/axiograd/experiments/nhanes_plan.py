@@ -38,7 +38,7 @@ class Experiment:
         """A few subsamples of the procedural table for the quick form, else the paper's size."""
         data = load(setting.scale)
         if setting.scale == "quick":
-            return cls(data, 5, (1, 2, 4, 8), setting.seed)
+            return cls(data, 4, (1, 2, 4, 8), setting.seed)
         return cls(data, SUBSAMPLES, REFERENCES, setting.seed)
 
     def settings(self) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from axiograd.experiments.item import Cell, Table
 from axiograd.experiments.nhanes_methods import METHODS
-from axiograd.experiments.nhanes_results import Outcome, choose, outcome
+from axiograd.experiments.nhanes_results import Outcome, choose, outcome, searched
 from axiograd.experiments.records import Records
 
 #: Mean test ROC-AUC of Figure 1 (left). The first two and X-Gradient: the authors' published result files of the
@@ -72,7 +72,7 @@ def right_table(records: Records) -> Table:
 
 def left_sentences(records: Records) -> Iterator[str]:
     """What the left panel says, and how it differs from the paper's."""
-    found = {one.name: one for one in left_outcomes(records)}
+    s, found = records.settings, {one.name: one for one in left_outcomes(records)}
     yield from _about(records, list(found.values()))
     pairs = (("x-gradient", "eg"), ("x-gradient", "unregularised-x"), ("eg", "grad"))
     for better, worse in (*pairs, ("unregularised-x", "unregularised")):
@@ -86,14 +86,15 @@ def left_sentences(records: Records) -> Iterator[str]:
         yield f"From worst to best: {_order(ours)}; {same}."
         gaps = [found[name].mean - PAPER_LEFT[name] for name in found]
         yield f"Ours minus the paper's lie between {min(gaps):+.4f} and {max(gaps):+.4f}."
+        through = [name for name in PAPER_WEIGHTS if name in found and _tried(records, name) >= len(s["grid"])]
         others = [
-            f"{METHODS[name].label} {found[name].weight:g} instead of {weight:g}"
-            for name, weight in PAPER_WEIGHTS.items()
-            if name in found and found[name].weight != weight
+            f"{METHODS[name].label} {found[name].weight:g} instead of {PAPER_WEIGHTS[name]:g}"
+            for name in through
+            if found[name].weight != PAPER_WEIGHTS[name]
         ]
-        yield (
-            f"The search finds other λ than the paper's: {', '.join(others)}." if others else "Every λ is the paper's."
-        )
+        if through:
+            found_others = f"The search finds other λ than the paper's: {', '.join(others)}."
+            yield found_others if others else f"The search finds the paper's λ for {_list(through)}."
 
 
 def right_sentences(records: Records) -> Iterator[str]:
@@ -103,12 +104,14 @@ def right_sentences(records: Records) -> Iterator[str]:
     if x_gradient is None or not by_references:
         return
     overs = {one.references: over[0] for one in by_references if (over := one.over(x_gradient)) is not None}
+    if not overs:
+        return
     ahead = [n for n, over in overs.items() if over >= 0]
-    if ahead:
-        yield f"EG reaches X-Gradient with {min(ahead)} references, on the subsamples that both have"
-    else:
-        yield f"EG does not reach X-Gradient with up to {max(overs)} references, on the subsamples that both have"
-    yield f"(paper: with {min(n for n, auc in PAPER_RIGHT.items() if auc >= PAPER_LEFT['x-gradient'])})."
+    reached = f"reaches X-Gradient with {min(ahead)}" if ahead else f"does not reach X-Gradient with up to {max(overs)}"
+    paper = ""
+    if is_the_papers_survey(records):
+        paper = f" (paper: with {min(n for n, auc in PAPER_RIGHT.items() if auc >= PAPER_LEFT['x-gradient'])})"
+    yield f"EG {reached} references, on the subsamples that both have{paper}."
     for one in (by_references[0], by_references[-1]) if len(by_references) > 1 else by_references:
         theirs = ""
         if is_the_papers_survey(records) and one.references in PAPER_RIGHT:
@@ -123,9 +126,14 @@ def right_sentences(records: Records) -> Iterator[str]:
 
 
 def incomplete(records: Records, outcomes: Sequence[Outcome]) -> list[str]:
-    """Who has fewer subsamples than the experiment asks for."""
-    wanted = records.settings["subsamples"]
-    return [f"{_name(one)} on {one.n} of {wanted} subsamples" for one in outcomes if one.n < wanted]
+    """Who has fewer subsamples than the experiment asks for, or a search for λ that is not through."""
+    wanted, grid = records.settings["subsamples"], len(records.settings["grid"])
+    fewer = [f"{_name(one)} on {one.n} of {wanted} subsamples" for one in outcomes if one.n < wanted]
+    for one in outcomes:
+        done = _tried(records, one.name)
+        if one.references == 1 and METHODS[one.name].attribution != "none" and done < grid:
+            fewer.append(f"{_name(one)} with {done} of {grid} λ tried on all")
+    return fewer
 
 
 def _about(records: Records, outcomes: Sequence[Outcome]) -> Iterator[str]:
@@ -157,6 +165,15 @@ def _difference(name: str, one: Outcome, other_name: str, other: Outcome, paper:
     if over is None:
         return f"{name} and {other_name} have no subsample in common yet."
     return f"{name} minus {other_name}: {over[0]:+.4f} ± {over[1]:.4f}{paper}."
+
+
+def _tried(records: Records, name: str) -> int:
+    """How many λ have been tried on all subsamples."""
+    return sum(found.n >= records.settings["subsamples"] for found in searched(records, name).values())
+
+
+def _list(names: Sequence[str]) -> str:
+    return ", ".join(METHODS[name].label for name in names)
 
 
 def _order(names: Sequence[str]) -> str:

@@ -73,7 +73,14 @@ class Certificate:
     def __str__(self) -> str:
         return render(self)
 
+    def _repr_html_(self) -> str:
+        """What notebooks show."""
+        from axiograd.report.notebook import certificate_html  # drawing is not needed anywhere else here
+
+        return certificate_html(self)
+
     def to_dict(self) -> dict[str, Any]:
+        """The same content as plain values; degrees may be inf."""
         return asdict(self)
 
     def to_json(self, *, indent: int | None = 2) -> str:

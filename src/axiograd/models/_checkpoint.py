@@ -78,7 +78,7 @@ def read_npz(path: Path) -> dict[str, Tensor]:
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             return {key: torch.from_numpy(np.ascontiguousarray(arrays[key])) for key in arrays.files}
-    except (OSError, EOFError, ValueError, zipfile.BadZipFile) as error:
+    except (OSError, EOFError, TypeError, ValueError, zipfile.BadZipFile) as error:
         raise StorageError(f"{path} is not a complete NPZ file of plain arrays: {error}") from error
 
 

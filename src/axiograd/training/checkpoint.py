@@ -132,8 +132,15 @@ def read_tensors(path: Path, digest: str | None = None) -> Tensors:
         raise StorageError(f"{path} cannot be read ({error})") from error
     if digest is not None and hashlib.sha256(data).hexdigest() != digest:
         raise StorageError(f"{path} ({len(data)} bytes) does not have the checksum it was written with")
+    load = _safetensors().load
+    from safetensors import SafetensorError
+
+    try:
+        found = load(data)
+    except SafetensorError as error:
+        raise StorageError(f"{path} is damaged, or no safetensors file: {error}") from error
     # in the order of names: safetensors gives another one in each process, and ranks must go through them together
-    return dict(sorted(_safetensors().load(data).items()))
+    return dict(sorted(found.items()))
 
 
 def _seal(body: Mapping[str, Any]) -> str:

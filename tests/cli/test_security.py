@@ -1,0 +1,111 @@
+"""Nothing that is loaded is run, nothing is fetched without being asked, nothing leaves its folder."""
+
+import os
+import pickle
+import re
+import socket
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import axiograd as library
+from axiograd.errors import StorageError
+from axiograd.training import checkpoint
+from support.command import axiograd
+
+SOURCE = Path(library.__file__).parent
+
+
+class Payload:
+    def __init__(self, marker):
+        self.marker = marker
+
+    def __reduce__(self):
+        return os.mkdir, (self.marker,)
+
+
+@pytest.fixture
+def marker(tmp_path):
+    """The folder that a payload makes when it runs."""
+    live = tmp_path / "live"
+    pickle.loads(pickle.dumps(Payload(str(live))))
+    assert live.exists()
+    return tmp_path / "executed"
+
+
+@pytest.mark.parametrize("spec", ["mlp", "{mine}:table"])
+@pytest.mark.parametrize("suffix", [".pt", ".pth.tar", ".safetensors", ".npz"])
+def test_a_malicious_pickle_is_not_run(mine, tmp_path, marker, spec, suffix):
+    file = tmp_path / f"evil{suffix}"
+    torch.save({"state_dict": {}, "extra": Payload(str(marker))}, file)
+    done = axiograd("check", spec.format(mine=mine), "--weights", file)
+    assert done.code == 3
+    assert f"evil{suffix}" in done.err
+    assert "Traceback" not in done.err
+    assert not marker.exists()
+
+
+def test_a_checkpoint_of_training_is_no_pickle(tmp_path, marker):
+    file = tmp_path / "model.safetensors"
+    torch.save({"x": Payload(str(marker))}, file)
+    with pytest.raises(StorageError, match=r"model\.safetensors"):
+        checkpoint.read_tensors(file)
+    folder = tmp_path / "step-00000001"
+    folder.mkdir()
+    (folder / "state.json").write_bytes(pickle.dumps(Payload(str(marker))))
+    with pytest.raises(StorageError, match=r"state\.json"):
+        checkpoint.read(folder)
+    assert not marker.exists()
+
+
+def test_members_of_archives_are_read_and_never_extracted(tmp_path):
+    """NPZ and PyTorch files are zip archives: names that climb out of the folder, and links, stay names."""
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    array = tmp_path / "a.npy"
+    np.save(array, np.ones(3, dtype=np.float32))
+    with zipfile.ZipFile(inside / "evil.npz", "w") as archive:
+        archive.write(array, "../climbed.npy")
+        link = zipfile.ZipInfo("link.npy")
+        link.external_attr = 0o120777 << 16
+        archive.writestr(link, "/etc/passwd")
+    before = sorted(tmp_path.rglob("*"))
+    done = axiograd("check", "mlp", "--weights", inside / "evil.npz")
+    assert done.code in {2, 3}
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_no_code_of_ours_unpacks_archives_or_unpickles():
+    text = {path: path.read_text() for path in SOURCE.rglob("*.py")}
+    banned = r"extractall|unpack_archive|pickle\.loads?\(|allow_pickle=True|weights_only=False|\beval\(\w|\bexec\("
+    for path, code in text.items():
+        assert not re.search(banned, code), path
+        assert len(re.findall(r"torch\.load\(", code)) == len(re.findall(r"torch\.load\([^)]*weights_only=True", code))
+
+
+def test_nothing_is_fetched_without_being_asked(monkeypatch, tmp_path):
+    def refuse(*_, **__):
+        raise AssertionError("the network was used")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "create_connection", refuse)
+    monkeypatch.delenv("AXIOGRAD_DATA", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    done = axiograd("check", "xalexnet", "--weights", "paper")
+    assert done.code == 3
+    assert "--download" in done.err
+    assert "https://" in done.err
+    assert axiograd("datasets").code == 0
+    assert axiograd("evaluate", "mlp", "--data", "nhanes", "-m", "gradient").code == 3
+
+
+def test_only_a_spec_with_a_colon_runs_python(tmp_path, monkeypatch, marker):
+    (tmp_path / "mlp.py").write_text(f"import os\nos.mkdir({str(marker)!r})\n")
+    (tmp_path / "xmlp").write_text("")
+    monkeypatch.chdir(tmp_path)
+    for spec in ("mlp", "xmlp", "mlp.py"):
+        axiograd("check", spec)
+    assert not marker.exists()
