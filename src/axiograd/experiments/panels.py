@@ -178,7 +178,9 @@ def figure(records: Records, photos: dict[int, Any] | None = None) -> Any:
                 each.imshow(values.numpy(), cmap=matplotlib_map(), vmin=-BYTE, vmax=BYTE, interpolation="nearest")
     for each, (form, name) in zip(axes[0], shown, strict=True):
         canvas.title_axes(each, f"{form}\n{name}")
-    canvas.note_figure(drawn, ["each map has its own colours: blue speaks against the class, orange for it"])
+    averaged = "averaged over 2 × 2 pixels" if (family.preprocess.crop or 0) > LARGEST else ""
+    note = "each map has its own colours: blue speaks against the class, orange for it"
+    canvas.note_figure(drawn, [note, "sum over channels", averaged])
     return drawn
 
 
