@@ -60,7 +60,7 @@ def draw(
         if each.inputs.dim() == _IMAGE:
             maps = {story.methods.title(name): a for name, a in each.attributions.items()}
             path = folder / f"{stem}.png"
-            title = _lines(each.name, words, width=16 * (1 + len(maps)))
+            title = f"{each.name}\n{words}"
             compare([story.picture(each)], {k: [m] for k, m in maps.items()}, kind=kind, title=title, path=path)
             written.append(path)
         elif each.inputs.dim() == 1:
