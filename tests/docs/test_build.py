@@ -18,9 +18,11 @@ PACKAGES = [
 
 
 def public_names(package: str) -> set[str]:
-    """What `__init__.py` exports by `from … import name as name`."""
-    tree = ast.parse((ROOT / "src" / "axiograd" / package / "__init__.py").read_text())
-    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    """What `__init__.py` exports by `from … import name as name`; the package itself has `_surface.py` for that."""
+    folder = ROOT / "src" / "axiograd" / package
+    files = [folder / "__init__.py", *([] if package else [folder / "_surface.py"])]
+    trees = [ast.parse(file.read_text()) for file in files]
+    imports = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     return {alias.name for node in imports for alias in node.names if alias.asname == alias.name}
 
 

@@ -25,6 +25,8 @@ METHODS = {
     "lrp": "LRP",
     "gradient-shap": "GradientShap (5)",
 }
+#: Methods that fit beside each other.
+_WIDEST = 4
 CAPTUM = ("deeplift", "lrp", "gradient-shap")
 
 
@@ -129,14 +131,22 @@ def _audit(
 def _show(output: Output, table: Table1, *, details: bool, compared: bool) -> None:
     from axiograd.axioms import AXIOMS
 
-    shown = plain_table("axiom", *(report.method for report in table.reports))
     marks = {"✓": "[green]✓[/]", "✗": "[red]✗[/]"}
-    for axiom in AXIOMS:
-        cells = []
+
+    def cell(report: AxiomReport, axiom: str) -> str:
+        paper = f" [dim]({table.paper(report.method, axiom)})[/]" if compared else ""
+        return marks[report[axiom].mark] + paper
+
+    names = [axiom.name for axiom in AXIOMS]
+    if len(table.reports) > _WIDEST:  # as many columns as axioms are narrower than all methods
+        shown = plain_table("method", *(name.replace(" ", "\n") for name in names))
         for report in table.reports:
-            paper = f" [dim]({table.paper(report.method, axiom.name)})[/]" if compared else ""
-            cells.append(marks[report[axiom.name].mark] + paper)
-        shown.add_row(axiom.name, *cells)
+            shown.add_row(report.method, *(cell(report, name) for name in names))
+    else:
+        shown = plain_table("axiom", *(report.method for report in table.reports))
+        for name in names:
+            shown.add_row(name, *(cell(report, name) for report in table.reports))
+    shown.columns[0].no_wrap = True
     output.console.print(shown)
     lines = str(table).splitlines()
     start = next(i for i, line in enumerate(lines) if line.startswith("In parentheses"))

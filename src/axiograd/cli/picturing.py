@@ -56,7 +56,7 @@ def draw(
     written = []
     for each in story.found:
         stem = f"{each.place:03d}-{_file_name(each.name)}"
-        words = f"attribution of {story.target(each)}, baseline {story.samples.zero}"
+        words = f"{story.target(each)} · baseline: {story.samples.zero}"
         if each.inputs.dim() == _IMAGE:
             maps = {story.methods.title(name): a for name, a in each.attributions.items()}
             path = folder / f"{stem}.png"
@@ -66,7 +66,7 @@ def draw(
         elif each.inputs.dim() == 1:
             for name, attribution in each.attributions.items():
                 path = folder / (f"{stem}.png" if len(each.attributions) == 1 else f"{stem}-{name}.png")
-                title = _lines(each.name, f"{story.methods.title(name)}: {words}", width=48)
+                title = _lines(each.name, f"{story.methods.title(name)} of {words}", width=60)
                 feature_bars(
                     attribution,
                     _features(story, each),

@@ -80,7 +80,7 @@ def axiom_report_html(report: Any) -> str:
     rows = [
         [
             text(r.axiom),
-            f'<span style="color:{_YES if r.passed else _NO}">{show(bool(r.passed))}</span>',
+            f'<span style="white-space:nowrap;color:{_YES if r.passed else _NO}">{show(bool(r.passed))}</span>',
             show(r.violation),
             show(r.tolerance),
             text(r.counterexample or ""),
