@@ -4,8 +4,10 @@ import itertools
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F
 
+from axiograd.attribution import ExpectedGradients
 from axiograd.errors import ConfigurationError, TargetError
 from axiograd.priors import L1, Gini, RightReasons
 from axiograd.training.loss import AttributionLoss
@@ -126,3 +128,21 @@ def test_the_prior_is_about_one_of_several_inputs(x: torch.Tensor) -> None:
     torch.testing.assert_close(named(both, {"left": x, "right": 2 * x}, Y).prior, terms.prior)
     with pytest.raises(ConfigurationError, match=r"inputs \['0', '1'\]; say of which one"):
         AttributionLoss(F.cross_entropy, L1(), degree=1)(both, (x, x), Y)
+
+
+def test_the_generator_draws_the_references_too() -> None:
+    x, y = torch.randn(6, 4), torch.randint(3, (6,))
+    model = nn.Linear(4, 3)
+
+    torch.manual_seed(0)
+    references = torch.randn(50, 4)
+
+    def drawn(seed: int, generator: torch.Generator | None) -> float:
+        torch.manual_seed(seed)
+        loss = AttributionLoss(
+            F.cross_entropy, L1(), method=ExpectedGradients, references=references, generator=generator
+        )
+        return loss(model, x, y).prior.item()
+
+    assert drawn(1, torch.Generator().manual_seed(5)) == drawn(2, torch.Generator().manual_seed(5))
+    assert drawn(1, None) != drawn(2, None)

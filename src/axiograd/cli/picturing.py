@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 _IMAGE = 3
 _BARS = 12
-#: Figures of one sample: so many times the size of a row in a grid, in so many pixels per inch.
-_LARGER, _DPI = 2.0, 120
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ def draw(
     story: Story, folder: Path, kind: Literal["overlay", "signed", "positive"], progress: Callable[[], object]
 ) -> list[Path]:
     """One PNG per sample: its methods beside the image, or for a row of a table the bars of each method."""
-    from axiograd.report import compare, feature_bars, save
+    from axiograd.report import compare, feature_bars
 
     written = []
     for each in story.found:
@@ -62,10 +60,8 @@ def draw(
         if each.inputs.dim() == _IMAGE:
             maps = {story.methods.title(name): a for name, a in each.attributions.items()}
             path = folder / f"{stem}.png"
-            title = _lines(each.name, words, width=32 * (1 + len(maps)))
-            figure = compare([story.picture(each)], {k: [m] for k, m in maps.items()}, kind=kind, title=title)
-            figure.set_size_inches(*(_LARGER * figure.get_size_inches()))  # one sample has the page for itself
-            save(figure, path, dpi=_DPI)
+            title = f"{each.name}\n{words}"
+            compare([story.picture(each)], {k: [m] for k, m in maps.items()}, kind=kind, title=title, path=path)
             written.append(path)
         elif each.inputs.dim() == 1:
             for name, attribution in each.attributions.items():

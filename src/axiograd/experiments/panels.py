@@ -23,7 +23,7 @@ from axiograd.experiments import image_networks
 from axiograd.experiments.image_networks import FAMILIES, Family, Images
 from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work
 from axiograd.experiments.paper import FIG2_LOW_CONTRAST
-from axiograd.experiments.records import Records
+from axiograd.experiments.records import Piece, Records
 from axiograd.report import _canvas as canvas
 from axiograd.report.arrays import Limit, to_image
 from axiograd.report.colours import matplotlib_map
@@ -87,7 +87,7 @@ def measure(family: Family, index: int, setting: Setting, folder: Path) -> dict[
         kept["image"] = (255 * family.preprocess.invert(inputs[0].cpu())).round().byte().contiguous()
     path = folder / f"{setting.scale}.{index}.safetensors"
     write_atomically(path, save(kept))
-    label = data.classes[int(data.targets[index])].replace("_", " ")
+    label = data.classes[int(data.targets[index])]
     return {"class": label, "maps": path.name, "networks": {form: differences(found, form) for form in family.forms}}
 
 
@@ -138,7 +138,7 @@ def table(records: Records) -> Table:
             values = piece.values["networks"][form]
             high, low = (values[f"to_ig_{contrast:g}"] for contrast in CONTRASTS)
             change = (values["change_fast"], values["change_ig"])
-            rows.append((piece.values["class"], form, *(f"{value:.1e}" for value in (high, low, *change))))
+            rows.append((shown_class(piece), form, *(f"{value:.1e}" for value in (high, low, *change))))
     header = (
         "image", "network", "to IG, α = 1", f"to IG, α = {CONTRASTS[1]:g}", "change with contrast", "change of IG",
     )  # fmt: skip
@@ -170,7 +170,7 @@ def figure(records: Records, photos: dict[int, Any] | None = None) -> Any:
             line = list(axes[2 * place + half])
             for each in line:
                 canvas.picture_axes(each)
-            canvas.write_text(line[0].set_ylabel(f"{piece.values['class']}\nα = {contrast:g}", fontsize=canvas.SMALL))
+            canvas.write_text(line[0].set_ylabel(f"{shown_class(piece)}\nα = {contrast:g}", fontsize=canvas.SMALL))
             if picture is not None:
                 seen = contrast * family.preprocess.normalise(to_pixels(picture))
                 line[0].imshow(to_image(family.preprocess.invert(seen).clamp(0, 1)))
@@ -178,8 +178,15 @@ def figure(records: Records, photos: dict[int, Any] | None = None) -> Any:
                 each.imshow(values.numpy(), cmap=matplotlib_map(), vmin=-BYTE, vmax=BYTE, interpolation="nearest")
     for each, (form, name) in zip(axes[0], shown, strict=True):
         canvas.title_axes(each, f"{form}\n{name}")
-    canvas.note_figure(drawn, ["each map has its own colours: blue speaks against the class, orange for it"])
+    averaged = "averaged over 2 × 2 pixels" if (family.preprocess.crop or 0) > LARGEST else ""
+    note = "each map has its own colours: blue speaks against the class, orange for it"
+    canvas.note_figure(drawn, [note, "sum over channels", averaged])
     return drawn
+
+
+def shown_class(piece: Piece) -> str:
+    """ImageNet's names are words with underscores."""
+    return str(piece.values["class"]).replace("_", " ")
 
 
 def to_pixels(picture: Tensor) -> Tensor:

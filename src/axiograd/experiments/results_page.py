@@ -19,11 +19,8 @@ from axiograd.experiments.item import Item
 from axiograd.experiments.records import provenance, read
 from axiograd.experiments.reproduce import ITEMS, find
 
-SCALES = {
-    "full": "Full scale: ImageNet and the published checkpoints",
-    "real": "Real data",
-    "quick": "Quick form: tiny networks, no data needed",
-}
+#: What is said of a scale, before the name of its data.
+SCALES = {"full": "Full scale, on", "real": "On", "quick": "Quick form, on"}
 INTRODUCTION = """# Results
 
 Every table and figure of the paper, its numbers beside ours, and what else was measured. Made from the files in
@@ -48,7 +45,7 @@ def section(item: Item, records_path: Path, docs: Path) -> Iterator[str]:
     """One item at one scale."""
     records = read(records_path)
     scale = records_path.stem
-    yield f"### {SCALES[scale]}"
+    yield f"### {SCALES[scale]} {records.data}"
     # Only a run knows what is missing; it says so in its own page.
     own = records_path.with_suffix(".md")
     if own.is_file() and (found := re.search(r"^\*\*Not complete:.*$", own.read_text(), re.MULTILINE)):

@@ -16,6 +16,8 @@ Destination: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str
 INK, QUIET, RULE = "#1c1e21", "#5d636b", "#d5d8dc"
 SMALL, NORMAL, LARGE = 7.5, 8.5, 10.5
 CHARACTERS_PER_INCH = 15  # of SMALL text
+TITLE_CHARACTERS_PER_INCH = 10
+TITLE_LINE = 0.19  # inches
 FORMATS = (".png", ".pdf", ".svg")
 
 
@@ -41,9 +43,19 @@ def title_axes(axes: Any, title: str, *, size: float = NORMAL, colour: str = INK
     write_text(axes.set_title(title, fontsize=size, color=colour, pad=4))
 
 
+def title_lines(title: str | None, width: float) -> list[str]:
+    """A title in lines that fit into a figure of a width in inches.
+
+    >>> title_lines("tench.jpg\\nattribution of tench, baseline zero", 2.5)
+    ['tench.jpg', 'attribution of tench,', 'baseline zero']
+    """
+    most = int(width * TITLE_CHARACTERS_PER_INCH)
+    return [short for line in (title or "").splitlines() for short in textwrap.wrap(line, most)]
+
+
 def title_figure(figure: Any, title: str | None) -> None:
-    if title:
-        write_text(figure.suptitle(title, fontsize=LARGE, color=INK, fontweight="bold"))
+    if lines := title_lines(title, figure.get_figwidth()):
+        write_text(figure.suptitle("\n".join(lines), fontsize=LARGE, color=INK, fontweight="bold"))
 
 
 def note_figure(figure: Any, notes: Iterable[str]) -> None:

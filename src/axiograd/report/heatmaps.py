@@ -64,7 +64,7 @@ def heatmap(
     paired = images is not None and kind != "overlay"
     per_row = (2 if paired else 1) * (columns or min(len(maps), _WIDEST // 2 if paired else _WIDEST))
     rows = math.ceil(len(maps) * (2 if paired else 1) / per_row)
-    figure, axes = _grid(rows, per_row, maps[0].shape)
+    figure, axes = _grid(rows, per_row, maps[0].shape, title)
     limits = _limits([maps], clip, scale, kind)
     flat = list(axes.ravel())
     for index, values in enumerate(maps):
@@ -113,7 +113,7 @@ def compare(
         raise InputError(
             f"{[len(c) for c in columns]} attributions for {len(separate(image))} images: one each, please."
         )
-    figure, axes = _grid(len(images), 1 + len(columns), columns[0][0].shape)
+    figure, axes = _grid(len(images), 1 + len(columns), columns[0][0].shape, title)
     limits = _limits(columns, clip, scale, kind)
     for row, picture in enumerate(images):
         axes[row, 0].imshow(picture, interpolation="nearest")
@@ -144,6 +144,11 @@ def before_after(
     return compare(image, {names[0]: before, names[1]: after}, **options)
 
 
+#: Inches of a panel by their number: few panels can be large.
+_SIDES = {1: 3.0, 2: 2.6, 3: 2.4, 4: 2.0}
+_SMALL_SIDE = 1.55
+
+
 def _check(kind: str, scale: str) -> None:
     if kind not in {"signed", "positive", "overlay"}:
         raise ConfigurationError(f"kind={kind!r}: expected 'signed', 'positive' or 'overlay'.")
@@ -171,10 +176,12 @@ def _limits(columns: Sequence[Sequence[Array]], clip: float, scale: str, kind: s
     return [Limit.of([m], clip, positive_only=positive_only) for m in maps]
 
 
-def _grid(rows: int, columns: int, shape: tuple[int, ...]) -> tuple[Any, Any]:
-    side = 1.55 if columns > 1 or rows > 1 else 3.0
+def _grid(rows: int, columns: int, shape: tuple[int, ...], title: str | None) -> tuple[Any, Any]:
+    side = _SIDES.get(rows * columns, _SMALL_SIDE)
     ratio = min(max(shape[0] / shape[1], 0.25), 4.0)
-    figure = canvas.new_figure(max(columns * side + 0.8, 3.4), max(rows * (0.93 * side * ratio + 0.24) + 0.4, 1.8))
+    width = max(columns * side + 0.8, 3.4)
+    above = canvas.TITLE_LINE * len(canvas.title_lines(title, width))
+    figure = canvas.new_figure(width, max(rows * (0.93 * side * ratio + 0.24) + 0.4, 1.8) + above)
     axes = figure.subplots(rows, columns, squeeze=False)
     for each in axes.ravel():
         canvas.picture_axes(each)

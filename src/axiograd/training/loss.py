@@ -1,5 +1,6 @@
 """The training objective of the paper: task loss + λ·Ω(attributions)."""
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -44,7 +45,8 @@ class AttributionLoss(nn.Module):
 
     λ is `weight`, a number or a schedule step -> λ. Attributed is the true class (`outputs="target"`), each output, the
     priors summed ("all"), a random combination of outputs with signs ±1 per sample ("random", for squared priors
-    unbiased for "all"), or what the method takes without a target (None). Further keywords go to the method.
+    unbiased for "all"), or what the method takes without a target (None). Further keywords go to the method; a
+    `generator` draws combinations and, for a method that draws, its references.
     In `eval()` nothing is differentiated twice and terms come without graphs.
 
     Hesse, Schaub-Meyer, Roth: Fast Axiomatic Attribution for Neural Networks, 2021, equation (1).
@@ -129,7 +131,9 @@ class AttributionLoss(nn.Module):
         if self._bound is None or self._bound.model is not model:
             refuse_static_graph(model)
             if not isinstance(self.method, Attribution):
-                method = self.method(model, **self.method_arguments)
+                draws = self.generator is not None and "generator" in inspect.signature(self.method).parameters
+                further = {"generator": self.generator} if draws else {}
+                method = self.method(model, **self.method_arguments, **further)
             elif self.method.model is model:
                 method = self.method
             else:
