@@ -24,7 +24,7 @@ from axiograd.metrics import mean_absolute_relative_difference
 
 STEPS, ROWS = 128, 16
 #: Images in a piece, and images per network where not every one is measured.
-SIZES: Mapping[str, tuple[int, int | None]] = {"quick": (20, 40), "real": (4, 100), "full": (50, None)}
+SIZES: Mapping[str, tuple[int, int | None]] = {"quick": (20, 40), "real": (4, 60), "full": (50, None)}
 #: Of one image: with and without the components near zero, how many these are, and how far off.
 VALUES = ("value", "plain", "excluded_fraction", "excluded_difference")
 

@@ -20,7 +20,7 @@ from axiograd.report.charts import convergence_plot
 
 REFERENCE, ROWS = 300, 16
 #: Images in a piece, and images in all where not every one is measured.
-SIZES: Mapping[str, tuple[int, int | None]] = {"quick": (10, 20), "real": (2, 40), "full": (20, None)}
+SIZES: Mapping[str, tuple[int, int | None]] = {"quick": (10, 20), "real": (2, 24), "full": (20, None)}
 
 
 def family_of(scale: Any) -> Family:
