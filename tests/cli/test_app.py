@@ -150,15 +150,26 @@ def test_an_interruption_leaves_nothing_half_written(mine, photos, tmp_path, num
     )
     out = tmp_path / "out"
     command = [sys.executable, "-m", "axiograd", "convert", f"{tmp_path / 'slow.py'}:build"]
-    process = subprocess.Popen(
-        [*command, "-o", str(out / "x.safetensors"), "--shape", "3,16,16"], stderr=subprocess.PIPE, text=True
-    )
-    deadline = time.monotonic() + 120
-    while not (tmp_path / "started").exists() and process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert len(list(out.iterdir())) == 1  # the temporary file is there, half written
-    process.send_signal(number)
-    _, err = process.communicate(timeout=60)
+    # Where the tests run in the background, SIGINT is ignored, and children inherit that.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        process = subprocess.Popen(
+            [*command, "-o", str(out / "x.safetensors"), "--shape", "3,16,16"], stderr=subprocess.PIPE, text=True
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with process:
+        deadline = time.monotonic() + 120
+        while not (tmp_path / "started").exists() and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.1)
+        half_written = len(list(out.iterdir()))
+        process.send_signal(number)
+        try:
+            _, err = process.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+    assert half_written == 1
     assert process.returncode == (130 if number == signal.SIGINT else 143), err
     assert not list(out.iterdir())
     assert "Traceback" not in err
