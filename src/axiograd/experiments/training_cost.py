@@ -51,22 +51,28 @@ class Network:
     batch: int
     small_batch: int
     #: Enough samples that a step's memory is far above what a process needs anyway.
-    memory_batch: int
+    memory_batches: tuple[int, ...]
 
 
 FULL: Mapping[str, Network] = {
-    "alexnet": Network("AlexNet, 224 px", "xalexnet", {"dropout": 0.0}, (3, 224, 224), 16, 2, 16),
-    "resnet50": Network("Fixup-ResNet-50, 224 px", "xfixup_resnet50", {}, (3, 224, 224), 4, 2, 4),
-    "mlp": Network("MLP, 118-512-128-32-1", "xmlp", {}, (118,), 512, 1024, 16384),
+    "alexnet": Network("AlexNet, 224 px", "xalexnet", {"dropout": 0.0}, (3, 224, 224), 16, 2, (16, 64)),
+    "resnet50": Network("Fixup-ResNet-50, 224 px", "xfixup_resnet50", {}, (3, 224, 224), 4, 2, (4,)),
+    "mlp": Network("MLP, 118-512-128-32-1", "xmlp", {}, (118,), 512, 1024, (16384,)),
 }
 QUICK: Mapping[str, Network] = {
     "alexnet": Network(
-        "AlexNet of width 1/8, 64 px", "xalexnet", {"dropout": 0.0, "width": 0.125, "hidden": 64}, (3, 64, 64), 4, 2, 16
+        "AlexNet of width 1/8, 64 px",
+        "xalexnet",
+        {"dropout": 0.0, "width": 0.125, "hidden": 64},
+        (3, 64, 64),
+        4,
+        2,
+        (16,),
     ),
     "resnet50": Network(
-        "Fixup-ResNet-50 of width 1/8, 64 px", "xfixup_resnet50", {"width": 0.125}, (3, 64, 64), 2, 2, 4
+        "Fixup-ResNet-50 of width 1/8, 64 px", "xfixup_resnet50", {"width": 0.125}, (3, 64, 64), 2, 2, (4,)
     ),
-    "mlp": Network("MLP, 118-64-1", "xmlp", {"hidden": (64,)}, (118,), 64, 512, 16384),
+    "mlp": Network("MLP, 118-64-1", "xmlp", {"hidden": (64,)}, (118,), 64, 512, (16384,)),
 }
 
 
