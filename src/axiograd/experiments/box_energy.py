@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import statistics
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -74,22 +74,18 @@ def load(scale: str) -> Boxed:
     """Tiny ImageNet normalised per channel, or shapes whose shortcut is no box."""
     if scale == "quick":
         made = [shapes(split, n=n, size=32, seed=0) for split, n in (("train", 512), ("test", 256))]
-        made = [TensorData(d.inputs, d.targets, d.name, d.names, masks=d.masks) for d in made]
+        made = [replace(data, shortcuts=None) for data in made]
     else:
         made = [_tiny(split) for split in ("train", "val")]
     mean, std = made[0].inputs.mean((0, 2, 3), keepdim=True), made[0].inputs.std((0, 2, 3), keepdim=True)
-    normal = [TensorData((d.inputs - mean) / std, d.targets, d.name, d.names, masks=d.masks) for d in made]
-    return Boxed(*normal)
+    return Boxed(*(replace(data, inputs=(data.inputs - mean) / std) for data in made))
 
 
 def _tiny(split: str) -> TensorData:
-    files = tiny_imagenet(split)
-    loader = torch.utils.data.DataLoader(files, batch_size=500)
-    inputs, targets = (torch.cat(parts) for parts in zip(*loader, strict=True))
-    if files.boxes is None:
-        raise StorageError(f"{files.name} has no bounding boxes")
-    masks = box_masks(files.boxes, *inputs.shape[-2:])
-    return TensorData(inputs, targets, files.name, tuple(files.classes), masks=masks)
+    data = tiny_imagenet(split).load()
+    if data.boxes is None:
+        raise StorageError(f"{data.name} has no bounding boxes")
+    return replace(data, masks=box_masks(data.boxes, *data.inputs.shape[-2:]), boxes=None)
 
 
 def network(classes: int, size: int, *, homogeneous: bool) -> nn.Sequential:

@@ -32,6 +32,7 @@ from axiograd.datasets import (
 )
 from axiograd.experiments.demo import network as small_network
 from axiograd.experiments.item import Scale, Setting
+from axiograd.experiments.loop import train_epochs
 from axiograd.homogeneity import to_xdnn
 from axiograd.models import get_model
 
@@ -174,16 +175,15 @@ def trained(family: Family, form: str, seed: int) -> nn.Module:
         model: nn.Module = small_network()
     if form != "regular":
         model = to_xdnn(model, data.inputs[:CALIBRATION], how="strip").model
-    steps = QUICK.epochs * -(-len(data) // QUICK.batch)
-    optimizer = torch.optim.Adam(model.parameters())
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, QUICK.learning_rate, total_steps=steps)
-    generator = torch.Generator().manual_seed(seed)
-    for _ in range(QUICK.epochs):
-        for rows in torch.randperm(len(data), generator=generator).split(QUICK.batch):
-            optimizer.zero_grad()
-            F.cross_entropy(model(data.inputs[rows]), data.targets[rows]).backward()
-            optimizer.step()
-            schedule.step()
+    train_epochs(
+        model,
+        TensorData(data.inputs, data.targets, data.name),
+        lambda x, y: F.cross_entropy(model(x), y),
+        epochs=QUICK.epochs,
+        batch=QUICK.batch,
+        learning_rate=QUICK.learning_rate,
+        seed=seed,
+    )
     return model
 
 

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
 
 from axiograd.attribution import InputXGradient, IntegratedGradients, XGradient
 from axiograd.datasets import TensorData, fashion_mnist, shapes, tiny_imagenet
@@ -89,9 +88,8 @@ def _normalised(train: TensorData, test: TensorData, *, epochs: int, flips: bool
 
 
 def _tiny(split: str) -> TensorData:
-    files = tiny_imagenet(split)
-    inputs, targets = (torch.cat(parts) for parts in zip(*DataLoader(files, batch_size=500), strict=True))
-    return TensorData(F.avg_pool2d(inputs, 2), targets, f"{files.name}, 32 px", tuple(files.classes))
+    data = tiny_imagenet(split).load()
+    return replace(data, inputs=F.avg_pool2d(data.inputs, 2), name=f"{data.name}, 32 px", boxes=None)
 
 
 def flip(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
