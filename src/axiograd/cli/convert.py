@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
@@ -181,13 +182,11 @@ def _in_python(spec: str, out: Path, recipe: Any, conversion: Conversion, x: Ten
 
     if ":" not in spec and f"x{spec}" in list_models() and recipe.how == "strip":
         options_ = "".join(f", {key}={value!r}" for key, value in recipe.settings.items())
-        try:
+        # Where the twin has other keys, the model is rebuilt by conversion.
+        with suppress(AxiogradError), torch.no_grad():
             twin = get_model(f"x{spec}", weights=out, **recipe.settings).eval()
-            with torch.no_grad():
-                if torch.equal(twin(x), conversion.model(x)):
-                    return f'import axiograd\n\nmodel = axiograd.models.get_model("x{spec}", weights="{out}"{options_})'
-        except AxiogradError:
-            pass  # the twin has other keys: rebuild it by conversion
+            if torch.equal(twin(x), conversion.model(x)):
+                return f'import axiograd\n\nmodel = axiograd.models.get_model("x{spec}", weights="{out}"{options_})'
     source, _, factory = spec.rpartition(":")
     if ":" in spec:
         module = Path(source).stem if source.endswith(".py") else source

@@ -109,3 +109,9 @@ def _safetensors() -> Any:
     except ImportError as error:
         raise MissingExtraError("safetensors", "storage", "a converted model's file") from error
     return safetensors
+
+
+def base_spec(spec: str, weights: str | None) -> str:
+    """The model's name, also where SPEC is a converted file."""
+    recipe = Recipe.read(spec) or (Recipe.read(weights) if weights else None)
+    return spec if recipe is None else recipe.spec

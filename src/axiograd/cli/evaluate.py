@@ -71,8 +71,8 @@ def evaluate(
         raise ConfigurationError(f"--masking {masking}: choose auto, blur, mean or zero.")
     with speaking(as_json=json) as output:
         from axiograd.cli.classes import read_names
+        from axiograd.cli.converted import base_spec
         from axiograd.cli.evaluating import Measured, measure
-        from axiograd.cli.explain import base_spec
         from axiograd.cli.methods import Methods, read_methods
         from axiograd.cli.preprocess import choose
         from axiograd.cli.samples import check_width, read_samples

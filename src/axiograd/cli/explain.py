@@ -68,6 +68,7 @@ def explain(
     if kind not in KINDS:
         raise ConfigurationError(f"--kind {kind}: choose one of {', '.join(KINDS)}.")
     with speaking(as_json=json) as output:
+        from axiograd.cli.converted import base_spec
         from axiograd.cli.methods import Methods, read_methods
         from axiograd.cli.preprocess import choose
         from axiograd.cli.samples import check_width, read_samples
@@ -91,19 +92,12 @@ def explain(
         output.answer(answer)
 
 
-def base_spec(spec: str, weights: str | None) -> str:
-    """The model's name, also where SPEC is a converted file."""
-    from axiograd.cli.converted import Recipe
-
-    recipe = Recipe.read(spec) or (Recipe.read(weights) if weights else None)
-    return spec if recipe is None else recipe.spec
-
-
 def _attributed(
     output: Output, methods: Any, samples: Any, target: str, batch: int, classes: Path | None, *, skip_damaged: bool
 ) -> Story:
     from axiograd.cli.attributing import attribute, like_of
     from axiograd.cli.classes import ClassNames, read_names
+    from axiograd.cli.converted import base_spec
     from axiograd.cli.picturing import Story
 
     if "expected-gradients" in methods.names:

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from axiograd._files import write_atomically
 from axiograd.attribution import InputXGradient, IntegratedGradients
 from axiograd.datasets import IMAGENET, SQUEEZENET, TINY_IMAGENET, ImageFiles, imagenet_sample, tiny_imagenet
 from axiograd.errors import MissingExtraError
@@ -156,8 +157,8 @@ def _save(output: Path, lines: list[Line], seed: int) -> None:
         "note": "No training. ImageNet photos are probably training images: no validation accuracy.",
     }
     content = {"about": about, "lines": [asdict(line) for line in lines]}
-    (output / "pretrained.json").write_text(json.dumps(content, indent=1) + "\n")
-    (output / "pretrained.md").write_text(markdown(about, lines))
+    write_atomically(output / "pretrained.json", (json.dumps(content, indent=1) + "\n").encode())
+    write_atomically(output / "pretrained.md", markdown(about, lines).encode())
 
 
 def markdown(about: dict[str, object], lines: list[Line]) -> str:

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from axiograd._files import write_atomically
 from axiograd._version import __version__
 from axiograd.attribution import Completeness, IntegratedGradients, XGradient
 from axiograd.datasets import TensorData, shapes
@@ -193,8 +194,8 @@ def share_on_tag(model: nn.Module, data: TensorData, n: int = 200) -> float:
 
 def save_attributions(path: Path, data: Data, models: Mapping[str, nn.Module], n: int = 16) -> None:
     """Test images, their classes, and each model's exact attributions, as one safetensors file."""
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
     images, classes = data.tagged.inputs[:n], data.tagged.targets[:n]
     exact = {f"attributions_{name}": XGradient(m).attribute(normalised(images), classes) for name, m in models.items()}
-    save_file({"images": images.contiguous(), "classes": classes.contiguous(), **exact}, path)
+    write_atomically(path, save({"images": images.contiguous(), "classes": classes.contiguous(), **exact}))
