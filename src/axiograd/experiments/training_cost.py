@@ -47,7 +47,7 @@ class Network:
     model: str
     config: Mapping[str, Any]
     shape: tuple[int, ...]
-    #: Batches: beside a plain step, and beside the methods with many steps (the paper's is two).
+    #: Batches: beside a plain step, and beside the methods with many steps (two for ResNet-50, as in the paper).
     batch: int
     small_batch: int
     #: Enough samples that a step's memory is far above what a process needs anyway.
@@ -55,7 +55,7 @@ class Network:
 
 
 FULL: Mapping[str, Network] = {
-    "alexnet": Network("AlexNet, 224 px", "xalexnet", {"dropout": 0.0}, (3, 224, 224), 16, 2, (16, 64)),
+    "alexnet": Network("AlexNet, 224 px", "xalexnet", {"dropout": 0.0}, (3, 224, 224), 16, 16, (16, 64)),
     "resnet50": Network("Fixup-ResNet-50, 224 px", "xfixup_resnet50", {}, (3, 224, 224), 4, 2, (4,)),
     "mlp": Network("MLP, 118-512-128-32-1", "xmlp", {}, (118,), 512, 1024, (16384,)),
 }

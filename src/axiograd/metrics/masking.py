@@ -83,7 +83,8 @@ def masking_curves(
     keep-negative the lowest negative ones, keep-absolute the largest magnitudes, remove-absolute the smallest ones that
     are not zero. All other features are replaced by ``masking`` (`Blur`, "mean", "zero", a tensor or a callable).
     Accuracy is with respect to ``labels``, by default ``target``. No more than ``max_rows`` masked copies are in
-    memory at once.
+    memory at once. Copies have the memory format of ``inputs``: on a processor, a convolutional network is evaluated
+    up to twice as fast where ``inputs.contiguous(memory_format=torch.channels_last)`` are given.
 
     >>> weights = torch.tensor([3.0, -2.0, 1.0, -4.0])
     >>> x = torch.ones(1, 4)
