@@ -50,6 +50,8 @@ METHODS = {
     "none-x": Method("no prior", homogeneous=True),
     "rrr": Method("RRR (log-gradient)", attribution=LogGradient, outputs=None),
     "gradient": Method("Gradient", attribution=Gradient),
+    # Tells what the network does from what the attribution does.
+    "gradient-x": Method("Gradient", homogeneous=True, attribution=Gradient),
     "input-x-gradient": Method("Input × Gradient", attribution=InputXGradient),
     "eg1": Method("Expected Gradients (1)", attribution=ExpectedGradients, arguments={"n_samples": 1}),
     "x-gradient": Method("X-Gradient", homogeneous=True, attribution=XGradient),
