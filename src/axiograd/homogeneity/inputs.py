@@ -135,6 +135,8 @@ def _baselines(baseline: Any, named: list[tuple[int | str, Any]]) -> dict[int | 
     if isinstance(baseline, Mapping):
         values = dict(baseline)
     elif isinstance(baseline, tuple | list):
+        if len(baseline) != len(named):
+            raise BaselineError(f"{len(baseline)} baselines for {len(named)} inputs: give one for each, or None")
         values = dict(enumerate(baseline))
     else:
         values = {key: baseline for key, value in named if scalable(value)}

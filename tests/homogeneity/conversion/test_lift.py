@@ -5,7 +5,8 @@ import pytest
 import torch
 from torch import nn
 
-from axiograd.errors import ConfigurationError, InputError
+from axiograd import XGradient
+from axiograd.errors import BaselineError, ConfigurationError, InputError
 from axiograd.homogeneity import certify
 from axiograd.homogeneity.conversion import Lifted, to_xdnn
 
@@ -111,3 +112,69 @@ def test_lift_copies_pickles_exports_and_trains():
     assert all(p.grad is not None for p in lifted.parameters())
     assert all(p.grad is None for p in net.parameters())
     assert certify(lifted.eval(), x).ok
+
+
+class Pair(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(3, 4), nn.Linear(2, 4)
+
+    def forward(self, x, y, *, shift=0):
+        return torch.tanh(self.a(x) + self.b(y)) + shift
+
+
+def _pair():
+    return Pair().double().eval(), (torch.randn(5, 3).double(), torch.randn(5, 2).double())
+
+
+@pytest.mark.parametrize("kind", [tuple, list])
+@pytest.mark.parametrize(
+    "baseline",
+    [(torch.randn(1, 3).double(), torch.randn(5, 2).double()), (0.5, None), (None, torch.randn(2).double())],
+    ids=["tensors", "number and none", "none and row"],
+)
+def test_a_baseline_for_each_input(kind, baseline):
+    model, inputs = _pair()
+    conversion = to_xdnn(model, inputs, how="lift", baseline=kind(baseline))
+    assert conversion.certificate.degree == 1.0
+    origins = [torch.zeros(()).double() if b is None else torch.as_tensor(b) for b in baseline]
+    moved = [b + 3 * (x - b) for x, b in zip(inputs, origins, strict=True)]
+    torch.testing.assert_close(conversion.model(*moved), 3 * conversion.model(*inputs))
+    attributed = XGradient(conversion.model, baseline=kind(baseline)).attribute(inputs, 1)
+    torch.testing.assert_close(sum(a.sum(1) for a in attributed), conversion.model(*inputs)[:, 1])
+
+
+@pytest.mark.parametrize("baseline", [0.25, torch.tensor(0.25)])
+def test_one_baseline_for_all_inputs_and_by_name(baseline):
+    model, (x, y) = _pair()
+    everywhere = to_xdnn(model, (x, y), how="lift", baseline=baseline).model
+    named = to_xdnn(model, {"x": x, "y": y}, how="lift", baseline={"x": 0.25, "y": torch.full((2,), 0.25)}).model
+    torch.testing.assert_close(everywhere(x, y), named(y=y, x=x))
+    assert everywhere.baseline.item() == 0.25
+    with pytest.raises(InputError, match=r"baselines for inputs \['x', 'y'\]"):
+        named(x, y)
+
+
+def test_baselines_that_do_not_fit_are_refused():
+    model, inputs = _pair()
+    with pytest.raises(BaselineError, match="3 baselines for 2 inputs"):
+        to_xdnn(model, inputs, how="lift", baseline=(0.0, 1.0, 2.0))
+    with pytest.raises(BaselineError, match="does not broadcast"):
+        to_xdnn(model, inputs, how="lift", baseline=(torch.zeros(7), None))
+
+
+def test_the_baseline_is_a_buffer_of_the_lift_and_not_the_users_tensor():
+    net, x, b = _net(), torch.randn(6, 4), torch.randn(1, 4)
+    conversion = to_xdnn(net, x, how="lift", baseline=b)
+    expected, state = conversion.model(x), conversion.model.state_dict()
+    assert conversion.added == ("baseline", "radius")
+    torch.testing.assert_close(state["baseline"], b)
+    b.zero_()
+    torch.testing.assert_close(conversion.model(x), expected)
+    other = to_xdnn(net, 2 * x, how="lift", baseline=torch.ones(1, 4)).model
+    other.load_state_dict(state)
+    torch.testing.assert_close(other(x), expected)
+    assert conversion.model.double().baseline.dtype == torch.float64
+    with pytest.raises(RuntimeError, match="baseline"):
+        to_xdnn(net, x, how="lift").model.load_state_dict(state)
+    assert set(to_xdnn(net, x, how="lift").model.state_dict()) == {"radius", *(f"model.{k}" for k in net.state_dict())}

@@ -3,16 +3,16 @@
 import copy
 from typing import TYPE_CHECKING, Any, Literal
 
-import torch
-from torch import nn
+from torch import Tensor, nn
 
 from axiograd._typing import Inputs
 from axiograd.errors import ConfigurationError, ConversionError, InputError
 from axiograd.homogeneity.conversion.calling import ExampleCall, ensure_module
 from axiograd.homogeneity.conversion.edit import Conversion, Edit
-from axiograd.homogeneity.conversion.lift import Lifted, floating
+from axiograd.homogeneity.conversion.lift import Lifted
 from axiograd.homogeneity.conversion.scale import joint_rms
 from axiograd.homogeneity.conversion.strip import strip
+from axiograd.homogeneity.inputs import take_apart
 
 if TYPE_CHECKING:
     from axiograd.homogeneity.certificate import Certificate
@@ -31,6 +31,7 @@ def to_xdnn(
 
     "strip" takes out additive constants and exchanges what is not homogeneous; "lift" is F(x) = ρ(x)·f(x/ρ(x)).
 
+    >>> import torch
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 2))
     >>> conversion = to_xdnn(net, torch.randn(16, 4), how="lift")
     >>> conversion.certificate.degree, conversion.certificate.exact
@@ -57,7 +58,7 @@ def to_xdnn(
     if how == "strip":
         result, edits, certificate = strip(twin, call, prove)
     else:
-        result = Lifted(twin, _radius(radius, example_inputs, baseline), baseline)
+        result = Lifted(twin, _radius(radius, _centred(example_inputs, baseline)), baseline)
         edits = [Edit("", type(module).__name__, f"ρ(x)·f(x/ρ(x)), ρ(x) = RMS(x)/{result.radius:.4g}")]
         certificate = prove(result)
         if not certificate.ok:
@@ -75,16 +76,18 @@ def to_xdnn(
     )
 
 
-def _radius(given: float | None, example_inputs: Inputs, baseline: Any) -> float:
-    """The given radius, or the root mean square of the example inputs, taken from the baseline if there is one."""
+def _centred(example_inputs: Inputs, baseline: Any) -> list[Tensor]:
+    """x − b of every floating-point input."""
+    leaves = [leaf for leaf in take_apart(example_inputs, baseline=baseline).leaves if leaf.scales]
+    return [x.value if x.baseline is None else x.value - x.baseline for x in leaves if x.value.is_floating_point()]
+
+
+def _radius(given: float | None, inputs: list[Tensor]) -> float:
+    """The given radius, or the root mean square of the example inputs."""
     if given is not None:
         if not given > 0:
             raise ConfigurationError(f"radius={given}; it is an RMS of inputs and must be positive.")
         return float(given)
-    inputs = floating(example_inputs)
-    if baseline is not None:
-        given_baselines = floating(baseline) or [torch.as_tensor(float(baseline))] * len(inputs)
-        inputs = [x - b.to(x) for x, b in zip(inputs, given_baselines, strict=True)]
     found = float(joint_rms([x.reshape(1, -1).double() for x in inputs]))
     if found == 0:
         raise InputError(
