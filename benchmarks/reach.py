@@ -9,7 +9,6 @@ own, and its line is saved as soon as it is there, so that the run can be stoppe
 """
 
 import argparse
-import copy
 import gc
 import json
 import multiprocessing
@@ -27,7 +26,8 @@ from axiograd.homogeneity.conversion import to_xdnn
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "helpers"))
-from support.torchvision import torchvision_models  # noqa: E402  # the tests' helper
+from support.alive import lives  # noqa: E402  # the tests' helpers
+from support.torchvision import torchvision_models  # noqa: E402
 
 RESULTS = ROOT / "results" / "conversion" / "reach.json"
 TABLE = ROOT / "docs" / "reach.md"
@@ -60,17 +60,6 @@ def build(name: str) -> tuple[torch.nn.Module, torch.Tensor]:
     if name.startswith("vit"):  # its head is all zeros, and so would be every output
         torch.nn.init.normal_(model.heads.head.weight, std=0.02)
     return model.eval(), torch.randn(1, 3, size, size)
-
-
-def lives(model: torch.nn.Module, x: torch.Tensor) -> bool:
-    """A deep copy with the same state computes the same; train mode runs, and eval mode afterwards too."""
-    with torch.no_grad():
-        expected = model(x)
-        twin = copy.deepcopy(model)
-        twin.load_state_dict(model.state_dict())
-        same = torch.equal(twin(x), expected)
-        twin.train()(torch.cat([x, -x]))
-        return same and bool(torch.isfinite(twin.eval()(x)).all())
 
 
 def examine(name: str) -> dict[str, Any]:
@@ -126,8 +115,8 @@ def render(lines: list[dict[str, Any]]) -> str:
     about = (
         "Made by `python benchmarks/reach.py`: random weights, one image of noise, eval mode, one CPU thread of a busy "
         f"machine, torch {torch.__version__.split('+')[0]}. *verified* is the float64 oracle `verify`, with its Euler "
-        "error; *lives* means that a deep copy with the same state dict computes the same and that train and eval mode "
-        "run."
+        "error; *lives* means that a deep copy with the same state dict computes the same, and that train mode runs "
+        "forward and backward, and eval mode after it."
     )
     summary = (
         f"{len(lines)} architectures; certified of degree 1, verified and alive: lift {good('lift')}, strip "

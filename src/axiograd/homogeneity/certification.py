@@ -16,7 +16,7 @@ from axiograd.homogeneity.inputs import Arguments, Leaf, take_apart
 from axiograd.homogeneity.interpret import Interpreter
 from axiograd.homogeneity.model import describe_mode, describe_model, require_shapes, unwrap
 from axiograd.homogeneity.report import Report
-from axiograd.homogeneity.trace import Program, trace
+from axiograd.homogeneity.trace import TRACING, Program, trace
 from axiograd.homogeneity.wording import LIFT_FIX
 
 FINITE = "values stay finite, no hook changes a gradient, and rules added by hand are right"
@@ -45,13 +45,17 @@ def certify(
     """
     model = unwrap(model)
     arguments = take_apart(example_inputs, additional_forward_args=additional_forward_args, wrt=wrt, baseline=baseline)
-    key = CACHE.key(model, arguments)
-    found = CACHE.find(model, key)
-    if found is not None:
-        return found
-    certificate, consulted = _certify(model, arguments)
-    CACHE.keep(model, key, certificate, consulted)
-    return certificate
+    with (
+        TRACING
+    ):  # also for the look into the cache: while another thread traces a model, its attributes are not its own
+        key = CACHE.key(model, arguments)
+        found = CACHE.find(model, key)
+        if found is not None:
+            return found
+        certificate, consulted = _certify(model, arguments)
+        if not any(v.kind == "export" for v in certificate.violations):  # that may have been an accident
+            CACHE.keep(model, key, certificate, consulted)
+        return certificate
 
 
 def _certify(model: Callable[..., Any], arguments: Arguments) -> tuple[Certificate, dict[str, Tensor]]:

@@ -5,6 +5,7 @@ import copy
 import functools
 import io
 import logging
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -28,6 +29,9 @@ from axiograd.homogeneity.mutation import (
 )
 from axiograd.homogeneity.restore import attributes_restored
 from axiograd.homogeneity.rules import lookup
+
+#: Held by whoever traces: the export, and what keeps it quiet, change the state of the whole process.
+TRACING = threading.RLock()
 
 
 @dataclass(frozen=True)
@@ -93,10 +97,9 @@ def _filled(cell: Any) -> bool:
 @contextlib.contextmanager
 def untouched(model: Callable[..., Any]) -> Iterator[None]:
     """Run the export quietly, and leave random state, warnings and fast paths as they were."""
-    fast_path = torch.backends.mha.get_fastpath_enabled()
-    level = logging.root.manager.disable
     quiet = contextlib.redirect_stderr(io.StringIO())
     with (
+        TRACING,
         warnings.catch_warnings(),
         torch.random.fork_rng(),
         record_user_lines(model),
@@ -105,6 +108,8 @@ def untouched(model: Callable[..., Any]) -> Iterator[None]:
         torch.enable_grad(),
         quiet,
     ):
+        fast_path = torch.backends.mha.get_fastpath_enabled()
+        level = logging.root.manager.disable
         warnings.simplefilter("ignore")
         logging.disable(logging.CRITICAL)
         torch.backends.mha.set_fastpath_enabled(value=False)

@@ -28,8 +28,8 @@ class NormalisedAttention(Scaled, nn.MultiheadAttention):
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor | None]:
-        unit_query = self._unit(query, self.radius[0])
-        unit_key = self._unit(key, self.radius[1])
+        of_query, of_key = self.current_radius()
+        unit_query, unit_key = self._unit(query, of_query), self._unit(key, of_key)
         return nn.MultiheadAttention.forward(self, unit_query, unit_key, value, *args, **kwargs)
 
     def _unit(self, x: Tensor, radius: Tensor) -> Tensor:

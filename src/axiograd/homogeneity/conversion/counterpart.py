@@ -52,8 +52,12 @@ class Scaled(Counterpart):
         blend(self.radius, whole_rms(x), self.calls)
         self.calls += 1
 
+    def current_radius(self) -> Tensor:
+        """r for one forward pass; the backward pass needs it after train mode, or DDP's broadcast, moved the buffer."""
+        return self.radius.clone() if self.training else self.radius
+
     def ratio(self, x: Tensor, batch_dim: int | None = 0) -> Tensor:
-        return (sample_rms(x, batch_dim) / self.radius).to(x.dtype)
+        return (sample_rms(x, batch_dim) / self.current_radius()).to(x.dtype)
 
     def at_data_scale(self, x: Tensor, batch_dim: int | None = 0) -> Tensor:
         return unscaled(x, self.ratio(x, batch_dim))

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from axiograd.homogeneity.conversion.counterpart import Scaled, fenced
+from axiograd.homogeneity.conversion.scale import unscaled
 
 GATES: tuple[type[nn.Module], ...] = (
     nn.Hardsigmoid,
@@ -36,7 +37,7 @@ class NormalisedGate(Scaled):
     @fenced
     def forward(self, s: Tensor) -> Tensor:
         rho = self.ratio(s)
-        unit = self.at_data_scale(s)
+        unit = unscaled(s, rho)
         # torch has no second derivative for hardsigmoid, which a prior on attributions needs
         value: Tensor = (unit / 6 + 0.5).clamp(0, 1) if isinstance(self.gate, nn.Hardsigmoid) else self.gate(unit)
         return value if self.degree == 0 else rho * value

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from axiograd.homogeneity.conversion.counterpart import Counterpart, Scaled, fenced
-from axiograd.homogeneity.conversion.scale import whole_rms
+from axiograd.homogeneity.conversion.scale import unscaled, whole_rms
 
 
 class UncentredBatchNorm(Counterpart):
@@ -78,7 +78,7 @@ class ScaleKeeping(Scaled):
 
     def _rescaled(self, x: Tensor) -> Tensor:
         rho = self.ratio(x)
-        y: Tensor = rho * super().forward(self.at_data_scale(x))
+        y: Tensor = rho * super().forward(unscaled(x, rho))
         if self.training:
             with torch.no_grad():
                 self.radius.lerp_(whole_rms(x).to(self.radius), self.pace)
