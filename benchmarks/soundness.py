@@ -1,8 +1,8 @@
 """Random networks against the certificate: `python benchmarks/soundness.py --examples 100000`.
 
-Every certificate is tried at several scales in float64; one that brute force refutes is printed and makes the
-command fail. Fifty networks are certified at a time, as the outputs of one program, with every beginning of each;
-every tenth batch has changes in place.
+Every certificate is tried in float64 at several scales of inputs of any sign, of negative and of sparse ones; one that
+brute force refutes is printed and makes the command fail. Fifty networks are certified at a time, as the outputs of one
+program, with every beginning of each; every tenth batch has changes in place.
 """
 
 import argparse
@@ -42,7 +42,7 @@ def main():
         f"({tally.cautious} of them although some degree fits at the points tried), {len(tally.refuted)} refuted"
     )
     for network, degree, test in tally.refuted:
-        print(f"  degree {degree:g} fails the {test} test: {network}")
+        print(f"  degree {degree:g} fails the {test}: {network}")
     return 1 if tally.refuted else 0
 
 

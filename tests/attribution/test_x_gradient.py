@@ -173,3 +173,37 @@ def test_sparse_gradients_become_dense():
     rows = torch.arange(3)
     method = axiograd.XGradient(lambda x: torch.nn.functional.embedding(rows, x, sparse=True).sum(1))
     torch.testing.assert_close(method.attribute(x), x)
+
+
+def _proofs(monkeypatch):
+    from axiograd.homogeneity import certification
+
+    made, original = [], certification._certify
+    monkeypatch.setattr(certification, "_certify", lambda *args: made.append(1) or original(*args))
+    return made
+
+
+def test_a_callable_target_that_changed_is_certified_again():
+    model = nn.Linear(3, 2, bias=False).double()
+    x, power = torch.randn(4, 3, dtype=torch.float64), [1]
+    target = lambda output: output[:, 0].abs() ** power[0]  # noqa: E731
+    method = axiograd.XGradient(model)
+    for degree in (1, 2, 1):
+        power[0] = degree
+        torch.testing.assert_close(method.attribute(x, target).sum(1), target(model(x)))
+
+
+def test_a_callable_target_written_anew_is_not_certified_again(monkeypatch):
+    made = _proofs(monkeypatch)
+    model = nn.Linear(3, 2, bias=False).double()
+    x, weight = torch.randn(4, 3, dtype=torch.float64), 3.0
+    method = axiograd.XGradient(model)
+    for _ in range(3):
+        method.attribute(x, lambda output: weight * output[:, 0])
+    assert len(made) == 1
+    weight = 2.0
+    torch.testing.assert_close(
+        method.attribute(x, lambda output: weight * output[:, 0]).sum(1), 2 * model(x)[:, 0].detach()
+    )
+    method.attribute(x, lambda output: output[:, 0].abs())
+    assert len(made) == 3

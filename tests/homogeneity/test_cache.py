@@ -2,6 +2,7 @@
 
 import gc
 import weakref
+from functools import partial
 
 import pytest
 import torch
@@ -199,3 +200,96 @@ def test_equal_buffers_need_no_new_proof(proofs):
     model[1].running_mean = model[1].running_mean.clone()
     certify(model, X)
     assert len(proofs) == 1
+
+
+FACTORS, SETTINGS = {0: 1}, {"power": 1}
+
+
+def _helper(x):
+    return x ** SETTINGS["power"]
+
+
+class Power:
+    def __init__(self):
+        self.power = 1
+
+    def __call__(self, x):
+        return x.relu() ** self.power
+
+    def method(self, x):
+        return x.relu() ** self.power
+
+
+def _closure(box):
+    return lambda x: x.relu() ** box[0]
+
+
+def _default(box):
+    return lambda x, box=box: x.relu() ** box[0]
+
+
+def _attribute(box):
+    def function(x):
+        return x.relu() ** function.box[0]
+
+    function.box = box
+    return function
+
+
+class Applies(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+@pytest.mark.parametrize(
+    "make", [_closure, _default, _attribute, lambda box: partial(lambda b, x: x.relu() ** b[0], box)]
+)
+def test_what_a_function_holds_is_seen(make, proofs):
+    box = [1]
+    model = Applies(make(box))
+    assert certify(model, X).degree == 1
+    box[0] = 2
+    assert certify(model, X).degree == 2
+    model.function = make([2])
+    assert certify(model, X).degree == 2
+    assert len(proofs) == 2
+
+
+@pytest.mark.parametrize("name", ["method", "__call__"])
+def test_the_owner_of_a_method_is_seen(name):
+    power = Power()
+    model = Applies(getattr(power, name))
+    assert certify(model, X).degree == 1
+    power.power = 2
+    assert certify(model, X).degree == 2
+
+
+def test_globals_of_a_function_and_of_those_it_calls_are_seen(monkeypatch, proofs):
+    model = Applies(lambda x: _helper(x.relu()) ** FACTORS[0])
+    assert certify(model, X).degree == 1
+    monkeypatch.setitem(FACTORS, 0, 2)
+    assert certify(model, X).degree == 2
+    monkeypatch.setitem(SETTINGS, "power", 2)
+    assert certify(model, X).degree == 4
+    certify(model, X)
+    assert len(proofs) == 3
+
+
+def test_a_module_in_a_closure_is_looked_into(proofs):
+    head = nn.Sequential(nn.Linear(6, 6, bias=False), nn.LeakyReLU(0.1))
+    model = Applies(lambda x: head(2 * x))
+    assert certify(model, X).ok
+    assert certify(model, X).ok
+    assert len(proofs) == 1
+    head[1] = nn.GELU()
+    assert not certify(model, X).ok
+
+
+def test_functions_that_know_each_other_or_their_model():
+    model = Applies(lambda x: x.relu() if model.training else x.abs())
+    assert certify(model, X).ok
+    assert certify(model.eval(), X).ok

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
@@ -14,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from axiograd._functions import global_values, own_values
 from axiograd.attribution.references import References
 
 #: Functions can hold functions that hold functions; what matters is near the surface.
@@ -68,9 +68,8 @@ def _describe_function(function: FunctionType, depth: int) -> Any:
         "code": digest(code.co_code, repr(constants), repr(code.co_names)),
     }
     if depth > 0:
-        found = inspect.getclosurevars(function)
         values = (Tensor, nn.Module, bool, int, float, str)
-        held = dict(found.nonlocals) | {k: v for k, v in found.globals.items() if isinstance(v, values)}
+        held = {k: v for k, v in global_values(function).items() if isinstance(v, values)} | own_values(function)
         described["holds"] = digest(json.dumps(describe(held, depth - 1), sort_keys=True))
     return described
 

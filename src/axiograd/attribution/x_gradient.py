@@ -13,6 +13,7 @@ from axiograd.attribution._target import LinearTarget, logits
 from axiograd.attribution.base import Attribution, Call, Computed
 from axiograd.errors import BaselineError, ConfigurationError, NotHomogeneousError
 from axiograd.homogeneity import Certificate, certify
+from axiograd.homogeneity.cache import frozen
 
 
 class XGradient(Attribution):
@@ -75,10 +76,11 @@ class XGradient(Attribution):
         )
 
     def _reading(self, model: Model, readout: Any) -> nn.Module:
-        """The same module for the same readout, so that its certificate is found again."""
-        if self._read_out is None or self._read_out.readout is not readout:
-            self._read_out = _ReadOut(model, readout)
-        return self._read_out
+        """The same module for the same readout, or one written anew, so that its certificate is found again."""
+        held = self._read_out
+        if held is None or (held.readout is not readout and frozen(held.readout) != frozen(readout)):
+            held = self._read_out = _ReadOut(model, readout)
+        return held
 
     def _read_baselines(self, baselines: Any, arguments: Arguments) -> tuple[Tensor, ...]:
         own = arguments.fill(self.baseline, "baseline")

@@ -2,12 +2,14 @@
 
 import weakref
 from collections.abc import Callable, Mapping
-from types import FunctionType, MethodType
+from functools import partial
+from types import FunctionType, MethodType, ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from axiograd._functions import global_values, own_values
 from axiograd.homogeneity.certificate import Certificate
 from axiograd.homogeneity.inputs import Arguments
 from axiograd.homogeneity.rules.registry import rules_version
@@ -88,9 +90,22 @@ class _Same:
         return isinstance(other, _Same) and mine is not None and mine is other._reference()
 
 
-def _structure(model: nn.Module) -> tuple[Any, ...]:
+def frozen(value: Any) -> Any:
+    """A value as it is now, to be compared with another or a later one: functions are equal if they do the same.
+
+    >>> factors = [1]
+    >>> before = frozen(lambda x: x * factors[0])
+    >>> factors[0] = 2
+    >>> before == frozen(lambda x: x * factors[0])
+    False
+    """
+    return _frozen(value)
+
+
+def _structure(model: nn.Module, within: tuple[int, ...] = ()) -> tuple[Any, ...]:
     """Every module by identity and class, with its attributes, names of tensors, and hooks."""
     parts: list[Any] = []
+    within = (*within, id(model))
     for module in model.modules():
         parts += [_Same(module), type(module)]
         for name, value in vars(module).items():
@@ -98,7 +113,7 @@ def _structure(model: nn.Module) -> tuple[Any, ...]:
             if value.__class__ in _PLAIN:
                 parts.append(value)
             elif name not in _OWN:
-                parts.append(_frozen(value))
+                parts.append(_frozen(value, 0, within))
         parts += [(k, v is None) for k, v in module._parameters.items()]  # noqa: SLF001 - the cheap way in
         parts.append((*module._buffers, *module._forward_hooks, *module._forward_pre_hooks))  # noqa: SLF001
     return tuple(parts)
@@ -109,25 +124,56 @@ _OWN = frozenset(nn.Module().__dict__) - {"training"}
 _DEEPEST = 4
 
 
-def _frozen(value: Any, depth: int = 0) -> Any:
-    """An attribute as it is now: plain values and containers by value, objects by identity and attributes."""
+def _frozen(value: Any, depth: int = 0, within: tuple[int, ...] = ()) -> Any:
+    """A value as it is now: plain ones, containers and functions by value, objects by identity and attributes."""
     if value.__class__ in _PLAIN:
         return value
     if value.__class__ is tuple and all(v.__class__ in _PLAIN for v in value):
         return value
     if isinstance(value, list | tuple | set | frozenset):
-        return type(value), tuple(_frozen(v, depth + 1) for v in value) if depth < _DEEPEST else len(value)
+        return type(value), tuple(_frozen(v, depth + 1, within) for v in value) if depth < _DEEPEST else len(value)
     if isinstance(value, dict):
         items = [(k, v) for k, v in value.items() if not isinstance(v, nn.Module)]
-        return tuple((_frozen(k, _DEEPEST), _frozen(v, depth + 1)) for k, v in items) if depth < _DEEPEST else ()
+        return (
+            tuple((_frozen(k, _DEEPEST), _frozen(v, depth + 1, within)) for k, v in items) if depth < _DEEPEST else ()
+        )
     if isinstance(value, MethodType):
-        return value.__func__, _Same(value.__self__)
+        return _frozen(value.__func__, depth, within), _frozen(value.__self__, depth + 1, within)
+    if isinstance(value, partial):
+        return partial, _frozen((value.func, value.args, value.keywords), depth, within)
+    if isinstance(value, FunctionType) and depth < _DEEPEST and not _is_torch(value):
+        return _frozen_function(value, depth, within)
     try:
         identity: Any = _Same(value)
     except TypeError:
         return type(value), repr(value)
-    looked_into = hasattr(value, "__dict__") and not isinstance(value, nn.Module | Tensor | FunctionType | type)
-    return identity, _frozen(vars(value), depth + 1) if looked_into and depth < _DEEPEST else ()
+    looked_into = hasattr(value, "__dict__") and not isinstance(value, _NOT_LOOKED_INTO)
+    return identity, _frozen(vars(value), depth + 1, within) if looked_into and depth < _DEEPEST else ()
+
+
+_NOT_LOOKED_INTO = (nn.Module, Tensor, FunctionType, ModuleType, type)
+
+
+def _is_torch(function: FunctionType) -> bool:
+    return (function.__module__ or "").partition(".")[0] == "torch"
+
+
+def _frozen_function(function: FunctionType, depth: int, within: tuple[int, ...]) -> Any:
+    """Its code, and what it reads besides its arguments; another function with the same does the same."""
+    if id(function) in within:
+        return function.__code__
+    within = (*within, id(function))
+    own = {**own_values(function), **vars(function)}
+    # The globals of a library lead everywhere: what matters is near the surface.
+    near = [(own, depth + 1), (global_values(function), max(depth + 1, _DEEPEST - 2))]
+    held: list[Any] = [function.__code__]
+    for values, level in near:
+        for name, value in values.items():
+            if isinstance(value, nn.Module):
+                held.append((name, _Same(value) if id(value) in within else _structure(value, within)))
+            else:
+                held.append((name, _frozen(value, level, within)))
+    return tuple(held)
 
 
 def _signature(arguments: Arguments) -> tuple[Any, ...]:

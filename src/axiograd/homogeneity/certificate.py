@@ -20,7 +20,7 @@ class Violation:
     reason: str
     fix: str
     #: bias, constant, degrees, activation, normalisation, attention, rounding, comparison, gradient, rule,
-    #: export, output.
+    #: random, export, output.
     kind: str = ""
     #: Text of the user's line.
     code: str = ""

@@ -10,6 +10,7 @@ from axiograd._typing import Inputs
 from axiograd.homogeneity.cache import CACHE
 from axiograd.homogeneity.certificate import Certificate, Violation
 from axiograd.homogeneity.domain import Constant, Value, number, of_degree, same
+from axiograd.homogeneity.draws import draws_noticed, randomness
 from axiograd.homogeneity.failure import explain_failure
 from axiograd.homogeneity.gradient import ancestors, cut_name, gradient_cuts
 from axiograd.homogeneity.inputs import Arguments, Leaf, take_apart
@@ -52,7 +53,7 @@ def certify(
         if found is not None:
             return found
         certificate, consulted = _certify(model, arguments)
-        if not any(v.kind == "export" for v in certificate.violations):  # that may have been an accident
+        if not any(v.kind in {"export", "random"} for v in certificate.violations):  # may be another thread's doing
             CACHE.keep(model, key, certificate, consulted)
         return certificate
 
@@ -65,11 +66,15 @@ def _certify(model: Callable[..., Any], arguments: Arguments) -> tuple[Certifica
     outputs: list[tuple[Value, bool]] = []
     dynamic: tuple[str, ...] = ()
     visits = 0
-    try:
-        program = trace(model, arguments, static=shifted)
-    except Exception as error:  # noqa: BLE001 - whatever the export says becomes a violation or a clear error
-        report.add(explain_failure(model, arguments, error))
-    else:
+    program: Program | None = None
+    with draws_noticed() as drawn:
+        try:
+            program = trace(model, arguments, static=shifted)
+        except Exception as error:  # noqa: BLE001 - whatever the export says becomes a violation or a clear error
+            report.add(explain_failure(model, arguments, error))
+    for generator in drawn:
+        report.add(randomness(generator))
+    if program is not None:
         dynamic = program.dynamic
         interpreter = Interpreter(program.graph_module, report)
         outputs = _walk(program, arguments, interpreter, consulted)

@@ -9,6 +9,7 @@ import threading
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from torch.export import Dim, ExportedProgram, ShapesCollection, default_decompo
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
 from torch.utils import _pytree as pytree
 
+from axiograd._functions import global_values, own_values
 from axiograd.homogeneity.hidden import hidden_cuts_shown
 from axiograd.homogeneity.inputs import Arguments
 from axiograd.homogeneity.location import record_user_lines
@@ -65,33 +67,19 @@ class AsModule(nn.Module):
 
 
 def captured_modules(function: Any) -> Iterator[tuple[str, nn.Module]]:
-    """Modules that a callable reaches by closure, as a global, as its argument or as the owner of a method."""
+    """Modules that a callable reaches by closure, default or global, as its argument or as the owner of a method."""
     if isinstance(function, functools.partial):
         yield from captured_modules(function.func)
         values = [("argument", v) for v in (*function.args, *function.keywords.values())]
     else:
         owner = getattr(function, "__self__", None)
         values = [("model", owner)] if owner is not None else []
-        code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None)
-        if code is not None:
-            values += [
-                (name, cell.cell_contents)
-                for name, cell in zip(code.co_freevars, cells or (), strict=False)
-                if _filled(cell)
-            ]
-            scope = getattr(function, "__globals__", {})
-            values += [(name, scope[name]) for name in code.co_names if name in scope]
+        plain = getattr(function, "__func__", function)
+        if isinstance(plain, FunctionType):
+            values += [*own_values(plain).items(), *global_values(plain).items()]
     for name, value in values:
         if isinstance(value, nn.Module):
             yield name, value
-
-
-def _filled(cell: Any) -> bool:
-    try:
-        _ = cell.cell_contents
-    except ValueError:
-        return False
-    return True
 
 
 @contextlib.contextmanager

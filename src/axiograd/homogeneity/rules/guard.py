@@ -1,24 +1,19 @@
 """Epsilons written by hand: h + eps and max(h, eps) as divisors, h ≥ 0 of degree k > 0.
 
-1/(h + eps) is 1/h up to eps. That is the same statement as for a normalisation layer, and holds only if h is
-never negative, not zero on a whole region as a ReLU is, and the sum is used for nothing but dividing.
+1/(h + eps) is 1/h up to eps. That is the same statement as for a normalisation layer, and holds only if h is never
+negative, the sum is used for nothing but dividing, and what it divides is zero wherever h is: a statistic of ReLUs is
+zero on a whole region, where N/(h + eps) would be N/eps.
 """
 
 from torch import fx
 
 from axiograd.homogeneity.domain import Value, of_degree
+from axiograd.homogeneity.rules.axes import MOVES, name_of
 from axiograd.homogeneity.rules.call import LARGEST_EPSILON, Call
-from axiograd.homogeneity.rules.registry import aten
+from axiograd.homogeneity.rules.sign import IS_STATISTIC, sign
+from axiograd.homogeneity.rules.vanishing import harmless
 
-_REDUCED = frozenset(aten("var std norm linalg_vector_norm linalg_norm cdist"))
-_NONNEGATIVE = frozenset(aten("abs square relu sqrt"))
-_MOVES = frozenset(
-    aten(
-        "expand expand_as unsqueeze squeeze view reshape clone contiguous _to_copy to select slice permute "
-        "transpose broadcast_to"
-    )
-)
-_AVERAGES = frozenset(aten("sum mean amax avg_pool1d avg_pool2d"))
+FAR_ABOVE = "a divisor with an epsilon is far above it wherever it is not zero"
 _DEPTH = 8
 
 
@@ -33,15 +28,28 @@ def guards(call: Call, a: Value, b: Value) -> Value | None:
             or eps.constant is None
         ):
             continue
-        if node is None or _name(call.node) in {"aten::sub", "aten::rsub"} or not _divides(call.node):
+        if node is None or name_of(call.node) in {"aten::sub", "aten::rsub"} or not _divides(call.node):
             continue
-        if _kind(node) < _IS_REDUCED:
+        if sign(node) < IS_STATISTIC:
             continue
         size = eps.constant.uniform()
         if size is not None and 0 < size <= LARGEST_EPSILON:
-            call.epsilon(size)
-            return of_degree(value.degree)
+            return _guarded(call, node, value.degree, size)
     return None
+
+
+def _guarded(call: Call, statistic: fx.Node, degree: float, size: float) -> Value:
+    if harmless(call.node, statistic):
+        call.epsilon(size)
+        call.assume(FAR_ABOVE)
+    else:
+        call.report(
+            f"An epsilon of {size:g} guards a divisor of degree {degree:g}, which may be zero where what it divides is "
+            "not: there the epsilon alone divides.",
+            "Divide by h.masked_fill(h == 0, torch.inf) in place of h + eps: what is divided by it becomes 0.",
+            kind="normalisation",
+        )
+    return of_degree(degree)
 
 
 def _argument(call: Call, index: int) -> fx.Node | None:
@@ -51,56 +59,19 @@ def _argument(call: Call, index: int) -> fx.Node | None:
     return node if isinstance(node, fx.Node) else None
 
 
-def _name(node: fx.Node) -> str:
-    schema = getattr(node.target, "_schema", None)
-    return schema.name.rstrip("_") if schema is not None else ""
-
-
 def _divides(node: fx.Node, depth: int = 0) -> bool:
     """Every use of the node is as a divisor."""
     return bool(node.users) and depth < _DEPTH and all(_divides_in(user, node, depth) for user in node.users)
 
 
 def _divides_in(user: fx.Node, node: fx.Node, depth: int) -> bool:
-    name = _name(user)
+    name = name_of(user)
     if name in {"aten::rsqrt", "aten::reciprocal"}:
         return True
     if name == "aten::div":
         return user.args[1] is node and user.args[0] is not node
     if name == "aten::pow":
         return user.args[0] is node and isinstance(user.args[1], int | float) and user.args[1] < 0
-    if name == "aten::sqrt" or name in _MOVES:
+    if name == "aten::sqrt" or name in MOVES:
         return _divides(user, depth + 1)
     return False
-
-
-#: What is known about a divisor: nothing, never negative, or a statistic of many values that are never negative.
-_IS_NOTHING, _IS_NONNEGATIVE, _IS_REDUCED = range(3)
-
-
-def _kind(node: object, depth: int = 0) -> int:
-    if isinstance(node, int | float):
-        return _IS_REDUCED if node >= 0 else _IS_NOTHING
-    if not isinstance(node, fx.Node) or depth >= _DEPTH:
-        return _IS_NOTHING
-    name = _name(node)
-    if name in _REDUCED:
-        return _IS_REDUCED
-    if not node.args:
-        return _IS_NOTHING
-    inner = _kind(node.args[0], depth + 1)
-    if name in _NONNEGATIVE or _is_even_power(node, name):
-        return max(_IS_NONNEGATIVE, inner)
-    if name in _AVERAGES:
-        return _IS_REDUCED if inner else _IS_NOTHING
-    if name in _MOVES:
-        return inner
-    if name in {"aten::add", "aten::mul", "aten::div"} and not node.kwargs:
-        return min(inner, _kind(node.args[1], depth + 1))
-    return _IS_NOTHING
-
-
-def _is_even_power(node: fx.Node, name: str) -> bool:
-    if name == "aten::pow":
-        return isinstance(node.args[1], int | float) and node.args[1] % 2 == 0
-    return name == "aten::mul" and node.args[0] is node.args[1]

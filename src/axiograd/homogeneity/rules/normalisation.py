@@ -27,6 +27,11 @@ def normalised(call: Call, value: Value, eps: float) -> Value:
     return of_degree(0)
 
 
+def _inverse_deviation(value: Value, eps: float) -> Value:
+    """1/√(var + eps), which these operators hand out besides: with an epsilon it is 1/√eps wherever var is zero."""
+    return power(value, -1) if eps == 0 or is_invariant(value) else UNKNOWN
+
+
 def _affine(call: Call, value: Value) -> Value:
     """x̂·weight + bias."""
     weight, bias = call.get("weight"), call.get("bias")
@@ -43,7 +48,7 @@ def norm(call: Call) -> Result:
 @rule("aten::native_layer_norm", "aten::native_group_norm")
 def native_norm(call: Call) -> Result:
     value = call.value("input")
-    return _affine(call, normalised(call, value, call["eps"])), value, power(value, -1)
+    return _affine(call, normalised(call, value, call["eps"])), value, _inverse_deviation(value, call["eps"])
 
 
 @rule("aten::rms_norm", "aten::_fused_rms_norm")
@@ -55,7 +60,7 @@ def rms_norm(call: Call) -> Result:
         tensor = tensor[0] if isinstance(tensor, list | tuple) else tensor
         eps = torch.finfo(tensor.dtype).eps if isinstance(tensor, Tensor) else 0.0
     result = _affine(call, normalised(call, value, eps))
-    return (result, power(value, -1)) if call.name.endswith("fused_rms_norm") else result
+    return (result, _inverse_deviation(value, eps)) if call.name.endswith("fused_rms_norm") else result
 
 
 @rule("aten::batch_norm", "aten::instance_norm")
@@ -77,7 +82,7 @@ def native_batch_norm(call: Call) -> Result:
         mean, scale = of_degree(0), of_degree(0)
     else:
         result = _by_batch(call)
-        mean, scale = value, power(value, -1)
+        mean, scale = value, _inverse_deviation(value, call["eps"])
     # The updated running statistics mix constants with the batch's own.
     updated = (UNKNOWN, UNKNOWN) if call.name.endswith("functional") else ()
     return (result, mean, scale, *updated)

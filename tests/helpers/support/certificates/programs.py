@@ -6,10 +6,14 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from support.certificates.guarded import GUARDED
+
 SIZE = 4
 INF = math.inf
 #: Far below rounding: what an epsilon does to values near zero is stated by the certificate, not refuted here.
 EPS = 1e-300
+#: Enlarges inputs until the epsilons that people write are as far below; a divisor that is zero stays zero.
+ENLARGED = 2.0**20
 _G = torch.Generator().manual_seed(7)
 
 
@@ -254,6 +258,7 @@ OPERATIONS = {
     "nn.PReLU": lambda a, b, c: PRELU(a),
     "nn.RNN": lambda a, b, c: RNN(a)[0],
     "nn.GRU": lambda a, b, c: GRU(a)[0],
+    **GUARDED,
 }
 NAMES = tuple(OPERATIONS)
 #: Operations that often lose the degree are drawn less often, or no network would be certified.
@@ -307,6 +312,17 @@ def trail(network, x, y):
     return pool[len(CONSTANTS) + 2 :]
 
 
-def points(seed=0):
+def points(seed=0, kind="any"):
+    """Two inputs: of any sign, all negative (where a ReLU is zero on a whole region), or half of them zero.
+
+    Sparse rows are zero or have two entries that are not: a norm of a single one is that entry up to rounding.
+    """
     generator = torch.Generator().manual_seed(seed)
-    return tuple(torch.randn(1, SIZE, SIZE, generator=generator, dtype=torch.float64) for _ in range(2))
+    drawn = [torch.randn(1, SIZE, SIZE, generator=generator, dtype=torch.float64) for _ in range(2)]
+    if kind == "negative":
+        return tuple(-x.abs() for x in drawn)
+    if kind == "sparse":
+        entries = [torch.rand(x.shape, generator=generator).argsort(-1) < SIZE // 2 for x in drawn]
+        rows = [torch.rand(1, SIZE, 1, generator=generator) < 0.75 for _ in drawn]
+        return tuple(x * e * r for x, e, r in zip(drawn, entries, rows, strict=True))
+    return tuple(drawn)

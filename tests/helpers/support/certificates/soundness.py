@@ -5,11 +5,13 @@ from dataclasses import dataclass, field
 import torch
 
 from axiograd.homogeneity import certify
-from support.certificates.programs import points, run, trail
+from support.certificates.guarded import GUARDED
+from support.certificates.programs import ENLARGED, points, run, trail
 
 #: Powers of four scale sums, products, roots and comparisons without rounding: what remains is real.
 ALPHAS = (0.25, 4.0, 16.0)
 TOLERANCE = 1e-7
+KINDS = ("any", "negative", "sparse")
 
 
 @dataclass
@@ -27,34 +29,63 @@ class Tally:
 
 
 def examine(networks, tally, *, seed=0):
-    """Certify all networks and their beginnings at once, then test each new one at several scales."""
+    """Certify all networks and their beginnings at once, then test each new one at several points and scales."""
 
     def model(x, y):
         return tuple(value for network in networks for value in trail(network, x, y))
 
-    inputs = points(seed)
-    certificate = certify(model, inputs)
+    certificate = certify(model, points(seed))
     beginnings = [network[: n + 1] for network in networks for n in range(len(network))]
     if len(certificate.degrees) != len(beginnings):
         raise AssertionError(str(certificate))
-    base = _outputs(model, inputs, 1.0)
-    scaled = {alpha: _outputs(model, inputs, alpha) for alpha in ALPHAS}
-    for i, (network, degree) in enumerate(zip(beginnings, certificate.degrees, strict=True)):
-        if network in tally.seen:
-            continue
-        tally.seen.add(network)
-        outputs = {alpha: scaled[alpha][i] for alpha in ALPHAS}
+    new = {network: i for i, network in enumerate(beginnings) if network not in tally.seen}
+    tally.seen.update(new)
+    probes = [_Probe(model, seed, kind) for kind in KINDS]
+    for network, i in new.items():
+        degree = certificate.degrees[i]
         if degree is None:
             tally.refused += 1
-            tally.cautious += _some_degree_fits(base[i], outputs)
-        else:
-            tally.certified += 1
-            k = 0.0 if degree == float("inf") else degree
-            if not _fits(base[i], outputs, k):
-                tally.refuted.append((network, degree, "scaling"))
-            elif not _euler(network, inputs, k):
-                tally.refuted.append((network, degree, "Euler"))
+            tally.cautious += all(probe.some_degree_fits(network, i) for probe in probes)
+            continue
+        tally.certified += 1
+        k = 0.0 if degree == float("inf") else degree
+        for probe in probes:
+            fault = probe.fault(network, i, k)
+            if fault is not None:
+                tally.refuted.append((network, degree, fault))
+                break
     return tally
+
+
+class _Probe:
+    """All outputs at points of one kind; where an epsilon of the usual size is in a network, at larger points."""
+
+    def __init__(self, model, seed, kind):
+        self.model, self.kind = model, kind
+        self.inputs = {size: [size * x for x in points(seed, kind)] for size in (1.0, ENLARGED)}
+        self.outputs = {}
+
+    def fault(self, network, index, degree):
+        """The test that a degree fails, or None."""
+        if not _fits(*self._at(network, index), degree):
+            return f"scaling test ({self.kind} inputs)"
+        if self.kind == "any" and not _euler(network, self.inputs[_size(network)], degree):
+            return "Euler test"
+        return None
+
+    def some_degree_fits(self, network, index):
+        return _some_degree_fits(*self._at(network, index))
+
+    def _at(self, network, index):
+        size = _size(network)
+        if size not in self.outputs:
+            self.outputs[size] = {a: _outputs(self.model, self.inputs[size], a) for a in (1.0, *ALPHAS)}
+        found = self.outputs[size]
+        return found[1.0][index], {alpha: found[alpha][index] for alpha in ALPHAS}
+
+
+def _size(network):
+    return ENLARGED if any(name in GUARDED for name, *_ in network) else 1.0
 
 
 def _euler(network, inputs, degree):
