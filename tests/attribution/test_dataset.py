@@ -84,6 +84,7 @@ def test_attributions_that_do_not_fit_the_dtype_are_refused(tmp_path):
         )
 
 
+@pytest.mark.filterwarnings("ignore:.*taken on trust:axiograd.attribution.InexactWarning")  # the model has biases
 @pytest.mark.parametrize(
     "make",
     [

@@ -34,6 +34,9 @@ def penalty(attributions):
     return (attributions * mixing).sum() + attributions.square().sum()
 
 
+@pytest.mark.filterwarnings(
+    "ignore:.*taken on trust:axiograd.attribution.InexactWarning"
+)  # also of the regular networks
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", [*HOMOGENEOUS, *REGULAR])
 @pytest.mark.parametrize("how", ["attribute", "explain"])

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from axiograd import (
+    CaptumMethod,
     ExpectedGradients,
     Gradient,
     InputXGradient,
@@ -144,6 +145,29 @@ def test_a_users_own_method():
     assert report.method == "Half"
 
 
+def test_nearly_right_is_wrong_by_default():
+    class Nearly(XGradient):
+        def attribute(self, *args, **kwargs):
+            return 0.999 * super().attribute(*args, **kwargs)
+
+    report = audit(Nearly, n_networks=1)
+    assert not report["Completeness"].passed
+    assert report["Completeness"].violation == pytest.approx(1e-3)
+
+
+@pytest.mark.parametrize("n_steps", [128, 512])
+def test_methods_with_steps_are_given_their_quadrature_error_by_default(n_steps):
+    captum = pytest.importorskip("captum.attr")
+    for method in (
+        functools.partial(IntegratedGradients, n_steps=n_steps),
+        lambda model: CaptumMethod(model, captum.IntegratedGradients, n_steps=n_steps),
+    ):
+        report = audit(method, n_networks=1, axioms=AXIOMS[3:4])
+        assert report.results[0].tolerance == 0.1
+        assert report.passed
+    assert audit(InputXGradient, n_networks=1, axioms=AXIOMS[3:4]).results[0].tolerance == 1e-6
+
+
 def test_a_users_own_model():
     torch.manual_seed(0)
     inputs = torch.randn(3, 2, 6, 6, dtype=torch.float64)
@@ -167,5 +191,9 @@ def test_wrong_arguments_are_named():
         audit(InputXGradient, tolerance=0)
     with pytest.raises(TargetError, match="one scalar per sample"):
         audit(InputXGradient, model=nn.Linear(2, 2), inputs=torch.ones(1, 2))
+    with pytest.raises(ConfigurationError, match="Pass the class"):
+        audit(InputXGradient(nn.Linear(2, 1)))
+    with pytest.raises(ConfigurationError, match="Pass the class"):
+        audit("x-gradient")
     with pytest.raises(KeyError, match="no axiom 'Beauty'"):
         _ = audit(InputXGradient, n_networks=1)["Beauty"]

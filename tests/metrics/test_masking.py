@@ -221,7 +221,7 @@ def test_additional_arguments_and_a_single_logit():
         ({"channels": "max"}, ConfigurationError, "channels='max'"),
         ({"target": None}, TargetError, "give labels="),
         ({"target": "all"}, TargetError, "one scalar per sample"),
-        ({"target": [0, 1, 1]}, TargetError, "3 labels for 2 samples"),
+        ({"target": [0, 1, 1]}, TargetError, "3 targets for 2 samples"),
         ({"target": 7, "metrics": ("KPM",)}, TargetError, "out of range"),
     ],
 )
@@ -229,3 +229,49 @@ def test_wrong_arguments_are_named(arguments, error, message):
     right = {"model": nn.Linear(4, 2), "inputs": torch.zeros(2, 4), "attributions": torch.ones(2, 4), "target": 0}
     with pytest.raises(error, match=message):
         masking_curves(**(right | arguments))
+
+
+class Grid(nn.Module):
+    """Outputs [batch, 2, 3]."""
+
+    def forward(self, x, scale=1.0, *, shift=0.0):
+        return (scale * x[:, :2, None] * torch.arange(1.0, 4.0) + shift).double()
+
+
+def test_targets_are_those_of_attribution():
+    x = torch.randn(5, 4)
+    a = torch.randn(5, 4)
+    picked = masking_curves(lambda z: Grid()(z)[:, 1, 2], x, a, metrics=("KPM", "KNM"))
+    for target in ((1, 2), [(1, 2)], [(1, 2)] * 5):
+        found = masking_curves(Grid(), x, a, target, metrics=("KPM", "KNM"), max_rows=7)
+        assert all(torch.equal(found[name].scores, picked[name].scores) for name in picked)
+    own = [(0, 0), (1, 1), (0, 2), (1, 0), (0, 1)]
+    found = masking_curves(Grid(), x, a, own, metrics=("KPM",), max_rows=7)["KPM"]
+    for i, (row, column) in enumerate(own):
+        one = masking_curves(Grid(), x[i : i + 1], a[i : i + 1], (row, column), metrics=("KPM",))["KPM"]
+        assert torch.equal(found.scores[i], one.scores[0])
+    with pytest.raises(TargetError, match="3 targets for 5 samples"):
+        masking_curves(Grid(), x, a, [(1, 2)] * 3, metrics=("KPM",))
+    with pytest.raises(TargetError, match="give labels="):
+        masking_curves(Grid(), x[:2], a[:2], (1, 2), metrics=("KAM",))
+
+
+def test_additional_arguments_are_those_of_attribution():
+    x, a, scale = torch.randn(5, 4), torch.randn(5, 4), torch.rand(5, 1, 1)
+    options = {"metrics": ("KPM",), "max_rows": 7}
+    wanted = [
+        masking_curves(lambda z, i=i: scale[i] * Grid()(z) + 0.5, x[i : i + 1], a[i : i + 1], (0, 1), **options)["KPM"]
+        for i in range(5)
+    ]
+    by_name = {"scale": scale, "shift": 0.5}
+    found = masking_curves(Grid(), x, a, (0, 1), additional_forward_args=by_name, **options)["KPM"]
+    assert torch.allclose(found.scores, torch.cat([one.scores for one in wanted]))
+
+
+def test_modules_in_a_function_stay_as_they_were():
+    norm = nn.BatchNorm1d(4)
+    x = torch.randn(6, 4)
+    masking_curves(lambda z: norm(z).sum(1), x, torch.randn(6, 4), metrics=("KPM",))
+    assert norm.training
+    assert int(norm.num_batches_tracked) == 0
+    assert torch.equal(norm.running_mean, torch.zeros(4))

@@ -8,10 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from axiograd.attribution import (
-    Gradient,
-    XGradient,
-)
+from axiograd.attribution import ExpectedGradients, Gradient, IntegratedGradients, XGradient
 from axiograd.priors import L1, RightReasons
 from axiograd.training.loss import AttributionLoss
 from support.small_xdnn import CLASSES, FEATURES, MASK, Net, Y, grads, make_inputs, make_net, xgradient_loss
@@ -104,6 +101,56 @@ def test_a_step_is_one_forward_pass_for_batch_norm_and_dropout(outputs, x: torch
         torch.testing.assert_close(terms.outputs, plain(x))
     assert model[1].num_batches_tracked == 3
     torch.testing.assert_close(model.state_dict(), plain.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        (IntegratedGradients, {"n_steps": 4}),
+        (IntegratedGradients, {"n_steps": 4, "internal_batch_size": 3}),
+        (ExpectedGradients, {"references": 3 + torch.randn(20, FEATURES, dtype=torch.float64), "n_samples": 3}),
+    ],
+    ids=["IG", "IG in chunks", "EG"],
+)
+def test_points_on_paths_do_not_count_in_batch_norms_statistics(method, options, x: torch.Tensor) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(FEATURES, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, CLASSES)).double()
+    plain = copy.deepcopy(model)
+    buffers = {name: id(buffer) for name, buffer in model.named_buffers()}
+    loss = AttributionLoss(F.cross_entropy, L1(), method=method, **options)
+    for _ in range(3):
+        model.zero_grad()
+        terms = loss(model, x + 3, Y)
+        terms.total.backward()
+        torch.testing.assert_close(terms.outputs, plain(x + 3))
+        assert grads(model).isfinite().all()
+        assert all(p.grad.any() for name, p in model.named_parameters() if name != "0.bias")  # BatchNorm's mean eats it
+    torch.testing.assert_close(model.state_dict(), plain.state_dict(), rtol=0, atol=0)
+    assert model[1].num_batches_tracked == 3
+    assert buffers == {name: id(buffer) for name, buffer in model.named_buffers()}
+
+
+class RunningScale(nn.Module):
+    """Divides by a statistic that it updates in place, and that backward() needs as it was."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("scale", torch.ones((), dtype=torch.float64))
+
+    def forward(self, x):
+        if self.training:
+            self.scale.mul_(0.9).add_(0.1 * x.detach().abs().mean())
+        return x / self.scale
+
+
+def test_each_pass_on_a_path_starts_from_the_same_buffers(x: torch.Tensor) -> None:
+    model = nn.Sequential(RunningScale(), make_net())
+    plain = copy.deepcopy(model)
+    loss = AttributionLoss(F.cross_entropy, L1(), method=IntegratedGradients, n_steps=4)
+    loss(model, x, Y).total.backward()
+    assert grads(model).isfinite().all()
+    plain(x)
+    assert torch.equal(model[0].scale, plain[0].scale)
 
 
 def test_a_compiled_module_is_trained_as_it_is_written(model: Net, x: torch.Tensor) -> None:

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from axiograd.attribution import ExpectedGradients
-from axiograd.errors import ConfigurationError, TargetError
+from axiograd.errors import ConfigurationError, InputError, TargetError
 from axiograd.priors import L1, Gini, RightReasons
 from axiograd.training.loss import AttributionLoss
 from support.small_xdnn import (
@@ -146,3 +146,24 @@ def test_the_generator_draws_the_references_too() -> None:
 
     assert drawn(1, torch.Generator().manual_seed(5)) == drawn(2, torch.Generator().manual_seed(5))
     assert drawn(1, None) != drawn(2, None)
+
+
+@pytest.mark.parametrize("outputs", ["target", "random", "all", None])
+def test_integers_are_no_inputs_to_attribute_to(outputs, model: Net) -> None:
+    with pytest.raises(InputError, match=r"no floating-point tensor among the inputs \(torch\.int64\).*embeddings"):
+        AttributionLoss(F.cross_entropy, L1(), outputs=outputs)(model, torch.arange(BATCH), Y)
+
+
+@pytest.mark.parametrize("outputs", ["random", "all"])
+def test_images_of_several_sizes(outputs) -> None:
+    torch.manual_seed(0)
+    looks = []
+    model = nn.Sequential(nn.Conv2d(1, 2, 3, bias=False), nn.ReLU(), nn.Conv2d(2, 1, 1, bias=False))
+    model.register_forward_hook(lambda *_: looks.append(1))
+    loss = AttributionLoss(lambda o, y: o.square().mean(), RightReasons(), outputs=outputs, degree=1)
+    for _ in range(2):
+        for size in (5, 7, 6):
+            terms = loss(model, torch.randn(3, 1, size, size), None, mask=torch.ones(3, 1, size, size))
+            assert terms.outputs.shape == (3, 1, size - 2, size - 2)
+            assert terms.attributions.shape[-4:] == (3, 1, size, size)
+    assert len(looks) == 6 + (3 if outputs == "random" else 0)  # one more look at each size that is new

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from axiograd._typing import Target
 from axiograd.attribution._gradient import check_finite, gradient, leaves, run
-from axiograd.attribution._state import modules_behind
+from axiograd.attribution._state import modules_behind, preserved_buffers
 from axiograd.attribution._target import LinearTarget
 from axiograd.attribution.base import Attribution, Call
 
@@ -41,7 +42,9 @@ def integrate(method: Attribution, call: Call, steps: Sequence[Step], rows: int 
     for samples in (slice(i, i + at_once) for i in range(0, batch, at_once)):
         total: list[Tensor] | None = None
         for chunk in _chunks(steps, per_chunk):
-            part = _chunk_sum(method, call, samples, chunk)
+            # The points are no data: of a training step, only the pass that makes the outputs counts in statistics.
+            with preserved_buffers(call.model) if call.is_training_step else nullcontext():
+                part = _chunk_sum(method, call, samples, chunk)
             if total is None:
                 total = part
             elif call.create_graph:

@@ -55,15 +55,16 @@ def attribution_pass(model: Model, device: torch.device, *, create_graph: bool, 
         if preserve:
             devices = [device] if device.type == "cuda" else []
             stack.enter_context(torch.random.fork_rng(devices))
-            for module in modules:
-                stack.enter_context(_preserved_buffers(module))
+            stack.enter_context(preserved_buffers(model))
         yield
 
 
 @contextmanager
-def _preserved_buffers(module: nn.Module) -> Iterator[None]:
+def preserved_buffers(model: Model) -> Iterator[None]:
+    """What a pass writes into buffers (BatchNorm's statistics) it writes into copies."""
     originals = [
         (owner, name, buffer)
+        for module in modules_behind(model)
         for owner in module.modules()
         for name, buffer in owner._buffers.items()  # noqa: SLF001  # setattr would run a module's own __setattr__
         if buffer is not None

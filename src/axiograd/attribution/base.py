@@ -77,6 +77,8 @@ class Call:
     wants_outputs: bool
     #: Of what is attributed, for methods that need to know it.
     degree: float = 1.0
+    #: Whether that is proven, and not only up to an epsilon.
+    exact: bool = False
 
     @property
     def is_training_step(self) -> bool:

@@ -27,10 +27,12 @@ class Probe:
 
     def attribute(self, network: Network, x: Tensor, *, scale: float = 1.0) -> Tensor:
         """A(F, x, x′), with the baselines multiplied by ``scale``."""
-        model = network.module()
-        made = self.method(model) if self.baselines is None else self.method(model, scale * self.baselines)
-        found: Tensor = made.attribute(x)
+        found: Tensor = self.make(network.module(), scale=scale).attribute(x)
         return found.detach().flatten(1)
+
+    def make(self, model: nn.Module, *, scale: float = 1.0) -> Any:
+        """The method for a model."""
+        return self.method(model) if self.baselines is None else self.method(model, scale * self.baselines)
 
     def difference(self, network: Network, x: Tensor) -> Tensor:
         """F(x) − F(x′) per sample and baseline, ``[batch, baselines]``."""

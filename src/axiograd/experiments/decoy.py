@@ -156,8 +156,8 @@ _PATCHES = (
     "axioms: Expected Gradients and Integrated Gradients with 32 steps, in the second table, are no better."
 )
 _COLOURS = (
-    "Part of this is the network and not the attribution: colours differ in lightness too, which no prior here "
-    "forbids, and which a network without biases cannot use, because F(αx) = αF(x) has the same largest class."
+    "Colours differ in lightness too, which no prior here forbids, and which a network without biases cannot use, "
+    "because F(αx) = αF(x) has the same largest class."
 )
 
 
@@ -175,9 +175,11 @@ def _verdict(records: Records, n: int) -> str | None:
         return None
     best = max(others, key=others.__getitem__)
     why = _COLOURS if records.data.startswith("Colour") else _PATCHES
+    same = mean("gradient-x")
+    control = "" if same is None else f" A prior on the gradient of the X-DNN is {_points(same - ours)} X-Gradient."
     return (
         f"X-Gradient is {_points(ours - others[best])} the best prior on the regular network ({METHODS[best].label}), "
-        f"and {_points(ours - clean)} the same network trained and tested without confounder. {why}"
+        f"and {_points(ours - clean)} the same network trained and tested without confounder. {why}{control}"
     )
 
 

@@ -46,9 +46,8 @@ def certify(
     """
     model = unwrap(model)
     arguments = take_apart(example_inputs, additional_forward_args=additional_forward_args, wrt=wrt, baseline=baseline)
-    with (
-        TRACING
-    ):  # also for the look into the cache: while another thread traces a model, its attributes are not its own
+    # Also for the look into the cache: while another thread traces a model, its attributes are not its own.
+    with TRACING:
         key = CACHE.key(model, arguments)
         found = CACHE.find(model, key)
         if found is not None:

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from axiograd.attribution._arguments import Model
-from axiograd.attribution._state import module_of
+from axiograd.attribution._arguments import Arguments, Model
+from axiograd.attribution._state import modules_behind
 from axiograd.attribution._target import logits
 from axiograd.errors import InputError, TargetError
 
@@ -19,12 +19,13 @@ _SINGLE = 1
 
 @contextmanager
 def evaluating(model: Model) -> Iterator[None]:
-    """Evaluation mode and no gradients; every submodule gets its own mode back."""
-    module = module_of(model)
-    modes = [] if module is None else [(m, m.training) for m in module.modules()]
+    """Evaluation mode and no gradients, also for modules in a function; every submodule gets its own mode back."""
+    modules = modules_behind(model)
+    modes = [(m, m.training) for module in modules for m in module.modules()]
     try:
-        if module is not None and any(training for _, training in modes):
-            module.eval()
+        for module in modules:
+            if any(m.training for m in module.modules()):
+                module.eval()
         with torch.no_grad():
             yield
     finally:
@@ -52,10 +53,10 @@ def rows_of(value: Any, samples: Tensor, batch: int) -> Any:
 
 def call(model: Model, inputs: Tensor, additional: Any, samples: Tensor, batch: int) -> Any:
     """The model's output for changed copies of some samples."""
-    if additional is None:
-        return model(inputs)
-    extra = additional if isinstance(additional, tuple | list) else (additional,)
-    return model(inputs, *(rows_of(value, samples, batch) for value in extra))
+    arguments = Arguments.ensure(inputs, additional)
+    positional = (rows_of(value, samples, batch) for value in arguments.positional[1:])
+    keyword = {name: rows_of(value, samples, batch) for name, value in arguments.keyword.items()}
+    return model(inputs, *positional, **keyword)
 
 
 def predictions(outputs: Any) -> Tensor:

@@ -37,12 +37,14 @@ class Scoring:
         of_accuracy = tuple(m in _OF_ACCURACY for m in metrics)
         if isinstance(target, str):
             raise TargetError(f"target={target!r}: a masking curve follows one scalar per sample.")
-        if isinstance(target, list | tuple):
-            target = torch.as_tensor(target)
+        n = len(target) if isinstance(target, list) else target.numel() if isinstance(target, Tensor) else 1
+        if n not in {1, len(inputs)}:
+            raise TargetError(f"{n} targets for {len(inputs)} samples: give one, or one per sample.")
         read = None
         if any(of_accuracy):
             found = target if labels is None else labels
-            if found is None or callable(found):
+            # A tuple as a target is one place in the output, and not a class of each sample.
+            if found is None or callable(found) or (labels is None and isinstance(found, tuple)):
                 raise TargetError("KAM and RAM measure accuracy: give labels=, one class per sample.")
             read = as_labels(found, len(inputs), inputs.device)
         return cls(target, read, not all(of_accuracy), of_accuracy, len(inputs))
@@ -59,6 +61,8 @@ class Scoring:
     def _target_of(self, samples: Tensor) -> Target:
         if isinstance(self.target, LinearTarget):
             return LinearTarget(rows_of(self.target.weights, samples, self.batch))
+        if isinstance(self.target, list) and len(self.target) == self.batch:
+            return [self.target[sample] for sample in samples.tolist()]
         chosen: Target = rows_of(self.target, samples, self.batch)
         return chosen
 

@@ -1,4 +1,4 @@
-"""What a change of contrast, x → αx, does to accuracy and attributions (the paper's Figure 4)."""
+"""What a change of contrast, x → αx, does to accuracy and attributions (the paper's Figure 2)."""
 
 from __future__ import annotations
 

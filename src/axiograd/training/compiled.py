@@ -11,7 +11,6 @@ from torch.func import functional_call, grad, vjp, vmap
 
 from axiograd.attribution import Gradient, InputXGradient, Saliency, XGradient
 from axiograd.errors import ConfigurationError
-from axiograd.homogeneity import certify
 from axiograd.priors import Prior
 from axiograd.priors.batch_mean import n_ranks
 from axiograd.training.loss import AttributionLoss, LossTerms, output_shape
@@ -75,6 +74,8 @@ class CompiledStep:
             self.loss.prior.check_arguments(arguments)
         failure = None
         if self._step is not None:
+            # As before every step as written: weights have moved, and with them a bias that was zero may have.
+            self._degree = self._admitted(inputs, attribution_target)
             try:
                 return self._compiled(self._step, inputs, target, attribution_target, arguments)
             except Exception as error:  # noqa: BLE001  # whatever a compiler may raise: the step as written decides
@@ -85,10 +86,10 @@ class CompiledStep:
             self._step = None
             self._fall_back(failure)
         elif self.reason is None:
-            self._prepare(inputs)
+            self._prepare(inputs, attribution_target)
         return _detached(terms)
 
-    def _prepare(self, inputs: Any) -> None:
+    def _prepare(self, inputs: Any, target: Any) -> None:
         """After a step as it is written, with all its checks: can the next be compiled?"""
         method = self.loss.bind(self.model).method
         if type(method) not in _COMBINE:
@@ -99,20 +100,19 @@ class CompiledStep:
             self._fall_back("a model on several processes synchronises its gradients in backward() only")
         elif getattr(method, "baseline", None) is not None:
             self._fall_back("the method has a baseline other than zero")
-        elif (degree := self._degree_of(method, inputs)) is None:
-            self._fall_back("the model's degree is not certified")
         else:
-            self._degree = degree
+            self._degree = self._admitted(inputs, target)
 
             def step(*args: Any) -> Any:
                 return grad(self._objective, has_aux=True)(*args)
 
             self._step = torch.compile(_with_own_code(step), **self.compile_options)
 
-    def _degree_of(self, method: Any, inputs: Tensor) -> float | None:
-        if not isinstance(method, XGradient):
-            return 1.0
-        return method.degree or certify(self.model, inputs).degree
+    def _admitted(self, inputs: Any, target: Any) -> float:
+        """The degree by which the method divides; it refuses here what it refuses in a step as written."""
+        method = self.loss.bind(self.model).method
+        degree: float = method._call(inputs, target, None, None, create_graph=True).degree  # noqa: SLF001 (the same checks)
+        return degree
 
     def _objective(
         self,

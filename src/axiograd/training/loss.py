@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from axiograd._typing import Inputs, Target
 from axiograd.attribution import Attribution, Gradient, XGradient
+from axiograd.attribution._arguments import Arguments
 from axiograd.attribution._state import module_of
 from axiograd.attribution._target import logits
 from axiograd.errors import ConfigurationError, DisconnectedError
@@ -36,7 +37,8 @@ class Bound:
 
     model: Any
     method: Any
-    output_shape: torch.Size | None = None
+    #: Of one sample's outputs, by the shapes of one sample's inputs.
+    output_shapes: dict[tuple[torch.Size, ...], torch.Size] = field(default_factory=dict)
     connected: bool = False
 
 
@@ -197,19 +199,17 @@ class AttributionLoss(nn.Module):
 
 
 def output_shape(bound: Bound, inputs: Inputs, additional: Any = None) -> torch.Size:
-    """The shape of the outputs, by one look at a new model that leaves it as it was."""
-    batch = _batch(inputs)
-    if bound.output_shape is None:
+    """The shape of the outputs, by one look at a new model or at inputs of a new size, which leaves it as it was."""
+    arguments = Arguments.ensure(inputs, additional)
+    batch = arguments.batch
+    values = (*arguments.positional, *arguments.keyword.values())
+    size = tuple(value.shape[1:] for value in values if isinstance(value, Tensor))
+    if size not in bound.output_shapes:
         look = Gradient(bound.model).explain(
             inputs, lambda outputs: logits(outputs).reshape(batch, -1).sum(1), additional_forward_args=additional
         )
-        bound.output_shape = logits(look.outputs).shape
-    return torch.Size([batch, *bound.output_shape[1:]])
-
-
-def _batch(inputs: Inputs) -> int:
-    values = inputs.values() if isinstance(inputs, Mapping) else [inputs] if isinstance(inputs, Tensor) else inputs
-    return next(len(value) for value in values if isinstance(value, Tensor) and value.is_floating_point())
+        bound.output_shapes[size] = logits(look.outputs).shape[1:]
+    return torch.Size([batch, *bound.output_shapes[size]])
 
 
 def _check_connected(prior: Tensor, model: Any) -> None:

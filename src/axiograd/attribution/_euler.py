@@ -1,0 +1,97 @@
+"""Euler's identity, x·∇F(x) = k·F(x), on the numbers that an attribution has in hand anyway."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from axiograd.attribution._arguments import Model
+from axiograd.attribution._state import modules_behind
+
+
+class InexactWarning(UserWarning):
+    """Attributions that add up to the score less closely than the model's degree promises."""
+
+
+@dataclass(frozen=True)
+class Gap:
+    """The sample whose attributions are farthest from adding up to its score."""
+
+    sample: int
+    total: float
+    score: float
+    #: |total − score| / (Σ|attribution| + |score|)
+    relative: float
+    #: The coarsest number format among inputs, parameters and outputs; float32 if all are finer.
+    precision: torch.dtype
+
+    def __str__(self) -> str:
+        return (
+            f"the attributions of sample {self.sample} add up to {self.total:.6g} and its score is {self.score:.6g}, "
+            f"a gap of {self.relative:.2%} of Σ|attribution| + |score|"
+        )
+
+
+def euler_gap(attributions: Sequence[Tensor], scores: Tensor, model: Model) -> Gap | None:
+    """The worst sample's gap between Σ attribution and score, None if all are within rounding.
+
+    >>> euler_gap([torch.tensor([[1.0, 2.0]])], torch.tensor([3.0]), torch.relu) is None
+    True
+    >>> print(euler_gap([torch.tensor([[1.0, 2.0]])], torch.tensor([5.0]), torch.relu))
+    the attributions of sample 0 add up to 3 and its score is 5, a gap of 25.00% of Σ|attribution| + |score|
+    """
+    wide = torch.promote_types(scores.dtype, torch.float32)
+    # For the target "all", scores are [batch, n] and attributions [n, batch, ...].
+    coarse, scores = scores.dtype, scores.detach().movedim(0, -1).to(wide)
+    kept = scores.dim()
+    totals = _added([_summed(a.detach(), kept, wide) for a in attributions])
+    sizes = _added([_summed(a.detach().abs(), kept, wide) for a in attributions]) + scores.abs()
+    relative = (totals - scores).abs() / (sizes + torch.finfo(wide).tiny)
+    if bool((relative <= _rounding(torch.float32)).all()):
+        return None
+    device = scores.device.type
+    precision = _coarsest(coarse, *(a.dtype for a in attributions), *_formats(device, model))
+    worst = int(relative.argmax())
+    if float(relative.flatten()[worst]) <= _rounding(_coarsest(precision, _products(device))):
+        return None
+    total, score, share = (float(t.flatten()[worst]) for t in (totals, scores, relative))
+    return Gap(worst % scores.shape[-1], total, score, share, precision)
+
+
+def _summed(attribution: Tensor, kept: int, wide: torch.dtype) -> Tensor:
+    features = tuple(range(kept, attribution.dim()))
+    return attribution.sum(features, dtype=wide) if features else attribution.to(wide)
+
+
+def _added(terms: Sequence[Tensor]) -> Tensor:
+    return sum(terms[1:], start=terms[0])
+
+
+def _rounding(number_format: torch.dtype) -> float:
+    """√eps: rounding leaves gaps of depth · eps at most, far less; rows that interact, or epsilons that count, more."""
+    return float(torch.finfo(number_format).eps ** 0.5)
+
+
+def _coarsest(*formats: torch.dtype) -> torch.dtype:
+    return max(torch.float32, *formats, key=lambda number_format: torch.finfo(number_format).eps)
+
+
+def _formats(device: str, model: Model) -> set[torch.dtype]:
+    tensors = (t for module in modules_behind(model) for t in (*module.parameters(), *module.buffers()))
+    formats = {t.dtype for t in tensors if t.is_floating_point()}
+    return formats | ({torch.get_autocast_dtype(device)} if torch.is_autocast_enabled(device) else set())
+
+
+def _products(device: str) -> torch.dtype:
+    """As how coarse a format float32 may be multiplied."""
+    try:
+        exact = torch.get_float32_matmul_precision() == "highest"
+    except RuntimeError:  # set in the newer way, for one backend alone
+        exact = False
+    if not exact:
+        return torch.bfloat16
+    # TensorFloat-32, in which cuDNN convolves unasked, has as many digits as float16.
+    return torch.float32 if device == "cpu" else torch.float16
