@@ -35,14 +35,14 @@ class Graph(nn.Module):
 
 
 class Normed(nn.Module):
-    """x/‖x‖ up to an epsilon, times ‖x‖."""
+    """x/RMS(x) up to an epsilon, times ‖x‖."""
 
     def __init__(self) -> None:
         super().__init__()
         self.inner = mlp(bias=False)
 
     def forward(self, x):
-        return self.inner(x / (x.var(1, keepdim=True) + 1e-5).sqrt()) * x.norm(dim=1, keepdim=True)
+        return self.inner(x / (x.square().mean(1, keepdim=True) + 1e-5).sqrt()) * x.norm(dim=1, keepdim=True)
 
 
 @pytest.fixture(name="x")
