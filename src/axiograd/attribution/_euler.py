@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from axiograd.attribution._arguments import Model
-from axiograd.attribution._state import modules_behind
+from axiograd.homogeneity.behind import modules_behind
 
 
 class InexactWarning(UserWarning):

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from axiograd._target import LinearTarget
 from axiograd._typing import Target
 from axiograd.attribution._gradient import check_finite, gradient, leaves, run
-from axiograd.attribution._state import modules_behind, preserved_buffers
-from axiograd.attribution._target import LinearTarget
 from axiograd.attribution.base import Attribution, Call
+from axiograd.homogeneity.behind import modules_behind, preserved_buffers
 
 #: Rows in one pass when the user does not say: enough to keep the cores busy, few enough to fit in the caches.
 _DEFAULT_ROWS = 64

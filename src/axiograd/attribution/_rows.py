@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from axiograd._target import LinearTarget, logits
 from axiograd._typing import Target
 from axiograd.attribution._arguments import Arguments
 from axiograd.attribution._gradient import run
 from axiograd.attribution._single_pass import SinglePass
-from axiograd.attribution._target import LinearTarget, logits
 from axiograd.attribution.base import Attribution, Explanation
 from axiograd.attribution.random_attribution import RandomAttribution
 from axiograd.attribution.x_gradient import XGradient

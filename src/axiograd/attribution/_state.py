@@ -7,23 +7,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from axiograd.attribution._arguments import Model
-from axiograd.homogeneity.trace import captured_modules
-
-
-def module_of(model: Model) -> nn.Module | None:
-    """The module behind a callable: itself, or the object whose method it is."""
-    owner = model if isinstance(model, nn.Module) else getattr(model, "__self__", None)
-    return owner if isinstance(owner, nn.Module) else None
-
-
-def modules_behind(model: Model) -> list[nn.Module]:
-    """All modules that a callable may run: its own, or those that a function closes over."""
-    module = module_of(model)
-    return [module] if module is not None else [captured for _, captured in captured_modules(model)]
+from axiograd.homogeneity.behind import modules_behind, preserved_buffers
 
 
 def unwrapped(model: Model) -> Model:
@@ -57,23 +45,3 @@ def attribution_pass(model: Model, device: torch.device, *, create_graph: bool, 
             stack.enter_context(torch.random.fork_rng(devices))
             stack.enter_context(preserved_buffers(model))
         yield
-
-
-@contextmanager
-def preserved_buffers(model: Model) -> Iterator[None]:
-    """What a pass writes into buffers (BatchNorm's statistics) it writes into copies."""
-    originals = [
-        (owner, name, buffer)
-        for module in modules_behind(model)
-        for owner in module.modules()
-        for name, buffer in owner._buffers.items()  # noqa: SLF001  # setattr would run a module's own __setattr__
-        if buffer is not None
-    ]
-    copies: dict[int, Tensor] = {}
-    try:
-        for owner, name, buffer in originals:
-            owner._buffers[name] = copies.setdefault(id(buffer), buffer.clone())  # noqa: SLF001
-        yield
-    finally:
-        for owner, name, buffer in originals:
-            owner._buffers[name] = buffer  # noqa: SLF001

@@ -10,11 +10,11 @@ from typing import Any, ClassVar, Literal, overload
 import torch
 from torch import Tensor
 
+from axiograd._target import LinearTarget, select
 from axiograd._typing import Attributions, Inputs, Target
 from axiograd.attribution._arguments import Arguments, Model
 from axiograd.attribution._gradient import Pass, detached, differentiate, run
 from axiograd.attribution._state import attribution_pass, unwrapped
-from axiograd.attribution._target import LinearTarget, select
 from axiograd.errors import BaselineError, DisconnectedError
 
 

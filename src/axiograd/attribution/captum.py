@@ -15,14 +15,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from axiograd._target import LinearTarget, logits, select
 from axiograd._typing import Target
 from axiograd.attribution._arguments import Arguments, Model
 from axiograd.attribution._gradient import check_finite, run
 from axiograd.attribution._snapshot import snapshot
-from axiograd.attribution._state import module_of
-from axiograd.attribution._target import LinearTarget, logits, select
 from axiograd.attribution.base import Attribution, Call, Computed
 from axiograd.errors import BaselineError, ConfigurationError, MissingExtraError
+from axiograd.homogeneity.behind import module_of
 
 #: What the two calls pass themselves.
 _OURS = {"inputs", "target", "baselines", "additional_forward_args", "return_convergence_delta"}

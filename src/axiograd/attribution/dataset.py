@@ -18,13 +18,13 @@ from axiograd.attribution._arguments import Arguments
 from axiograd.attribution._batches import Split, check_order, numbered, split_batch, to_device
 from axiograd.attribution._fingerprint import describe, differences, digest
 from axiograd.attribution._rows import Rows, rows_of
-from axiograd.attribution._state import module_of
 from axiograd.attribution.attribution_dataset import AttributionDataset
 from axiograd.attribution.base import Attribution
 from axiograd.attribution.expected_gradients import ExpectedGradients
 from axiograd.attribution.references import _Loader
 from axiograd.attribution.store import Index, Store, safetensors
 from axiograd.errors import ConfigurationError, InputError, MissingExtraError, StorageError
+from axiograd.homogeneity.behind import module_of
 
 
 def attribute_dataset(

@@ -8,10 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from axiograd._target import logits, select
 from axiograd._typing import Target
 from axiograd.attribution._arguments import Model
 from axiograd.attribution._single_pass import SinglePass
-from axiograd.attribution._target import logits, select
 from axiograd.errors import ConfigurationError
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from axiograd._target import LinearTarget, logits
 from axiograd.attribution._arguments import Arguments, Model
 from axiograd.attribution._euler import Gap, InexactWarning, euler_gap
 from axiograd.attribution._state import unwrapped
-from axiograd.attribution._target import LinearTarget, logits
 from axiograd.attribution.base import Attribution, Call, Computed
 from axiograd.errors import BaselineError, ConfigurationError, NotHomogeneousError
 from axiograd.homogeneity import Certificate, certify

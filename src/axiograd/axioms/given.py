@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from axiograd.attribution._target import logits
+from axiograd._target import logits
 from axiograd.axioms.network import Network
 from axiograd.errors import TargetError
 

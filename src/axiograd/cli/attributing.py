@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from axiograd.attribution._target import logits
+from axiograd._target import logits
 from axiograd.cli.methods import FROM_ZERO, Methods
 from axiograd.cli.samples import Samples
 from axiograd.errors import ConfigurationError, TargetError

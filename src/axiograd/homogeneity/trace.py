@@ -2,14 +2,12 @@
 
 import contextlib
 import copy
-import functools
 import io
 import logging
 import threading
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from types import FunctionType
 from typing import Any
 
 import torch
@@ -19,7 +17,7 @@ from torch.export import Dim, ExportedProgram, ShapesCollection, default_decompo
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
 from torch.utils import _pytree as pytree
 
-from axiograd._functions import global_values, own_values
+from axiograd.homogeneity.behind import captured_modules
 from axiograd.homogeneity.hidden import hidden_cuts_shown
 from axiograd.homogeneity.inputs import Arguments
 from axiograd.homogeneity.location import record_user_lines
@@ -64,22 +62,6 @@ class AsModule(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
-
-
-def captured_modules(function: Any) -> Iterator[tuple[str, nn.Module]]:
-    """Modules that a callable reaches by closure, default or global, as its argument or as the owner of a method."""
-    if isinstance(function, functools.partial):
-        yield from captured_modules(function.func)
-        values = [("argument", v) for v in (*function.args, *function.keywords.values())]
-    else:
-        owner = getattr(function, "__self__", None)
-        values = [("model", owner)] if owner is not None else []
-        plain = getattr(function, "__func__", function)
-        if isinstance(plain, FunctionType):
-            values += [*own_values(plain).items(), *global_values(plain).items()]
-    for name, value in values:
-        if isinstance(value, nn.Module):
-            yield name, value
 
 
 @contextlib.contextmanager

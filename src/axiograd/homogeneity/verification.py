@@ -11,8 +11,10 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
+from axiograd._target import select
 from axiograd._typing import Inputs, Target
 from axiograd.errors import InputError, NotFiniteError, TargetError
+from axiograd.homogeneity.behind import preserved_buffers
 from axiograd.homogeneity.inputs import Arguments, scalable, take_apart
 from axiograd.homogeneity.model import describe_model, require_shapes, unwrap
 
@@ -89,7 +91,7 @@ def verify(
     model = unwrap(model)
     require_shapes(model)
     arguments = take_apart(inputs, additional_forward_args=additional_forward_args, wrt=wrt, baseline=baseline)
-    _require_finite(arguments)
+    _require_numbers(arguments)
     with torch.inference_mode(mode=False):
         return _verify(model, arguments, degree, target, tolerance)
 
@@ -128,7 +130,11 @@ class _Probe:
 
     def __init__(self, model: Callable[..., Any], arguments: Arguments, dtype: torch.dtype, target: Target) -> None:
         self.model, self.arguments, self.dtype, self.target = model, arguments, dtype, target
-        self.buffers = {n: b.clone() for n, b in model.named_buffers()} if isinstance(model, nn.Module) else {}
+
+    @property
+    def batch(self) -> int:
+        first = next(leaf.value for leaf in self.arguments.leaves if leaf.scales)
+        return len(first) if first.dim() else 1
 
     def outputs(self, alpha: float) -> Tensor:
         with torch.no_grad():
@@ -164,23 +170,17 @@ class _Probe:
             else:
                 values.append(leaf.value.clone() if isinstance(leaf.value, Tensor) else leaf.value)
         args, kwargs = self.arguments.rebuild(values)
-        if isinstance(self.model, nn.Module):
-            for name, buffer in self.model.named_buffers():
-                buffer.copy_(self.buffers[name])
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(), preserved_buffers(self.model):
             torch.manual_seed(0)
             return self._pick(self.model(*args, **kwargs))
 
     def _pick(self, output: Any) -> Tensor:
         """One floating-point matrix: sample × output."""
-        if callable(self.target):
-            chosen = [self.target(output)]
-        else:
-            chosen = [t for t in pytree.tree_leaves(_plain(output)) if scalable(t)]
+        if self.target is not None:
+            return select(output, self.target, self.batch).reshape(self.batch, -1)
+        chosen = [t for t in pytree.tree_leaves(_plain(output)) if scalable(t)]
         if not chosen:
             raise TargetError("the model returns no floating-point tensor to measure")
-        if self.target is not None and not callable(self.target) and not isinstance(self.target, str):
-            chosen = [_select(chosen[0], self.target)]
         rows = chosen[0].shape[0] if chosen[0].dim() else 1
         real = [torch.view_as_real(t) if t.is_complex() else t for t in chosen]
         return torch.cat([t.reshape(rows, -1) if t.numel() % rows == 0 else t.reshape(1, -1) for t in real], 1)
@@ -204,19 +204,6 @@ def _along(out: Tensor, points: list[Tensor]) -> Tensor:
 def _plain(output: Any) -> Any:
     """Model outputs that look like mappings (transformers) as plain ones."""
     return dict(output.items()) if hasattr(output, "items") else output
-
-
-def _select(output: Tensor, target: Any) -> Tensor:
-    rows = torch.arange(output.shape[0], device=output.device)
-    if isinstance(target, int):
-        return output[:, target]
-    if isinstance(target, tuple):
-        return output[(slice(None), *target)]
-    if isinstance(target, Tensor):
-        return output[rows, target.to(output.device)]
-    if isinstance(target, list) and target and isinstance(target[0], tuple):
-        return torch.stack([output[(i, *t)] for i, t in enumerate(target)])
-    return output[rows, torch.as_tensor(target, device=output.device)]
 
 
 def _like(value: Tensor, dtype: torch.dtype) -> torch.dtype:
@@ -258,8 +245,10 @@ def _dot(point: Tensor, grad: Tensor | None) -> Tensor:
     return (point * grad).sum()
 
 
-def _require_finite(arguments: Arguments) -> None:
+def _require_numbers(arguments: Arguments) -> None:
     for leaf in arguments.leaves:
+        if leaf.scales and not leaf.value.numel():
+            raise InputError(f"input {leaf.name} has shape {tuple(leaf.value.shape)}: there is nothing to measure on")
         if leaf.scales and not bool(leaf.value.isfinite().all()):
             raise NotFiniteError(f"input {leaf.name} has NaN or Inf in it")
 

@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from axiograd._target import logits
 from axiograd.attribution._arguments import Arguments, Model
-from axiograd.attribution._state import modules_behind
-from axiograd.attribution._target import logits
 from axiograd.errors import InputError, TargetError
+from axiograd.homogeneity.behind import modules_behind
 
 _SINGLE = 1
 

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from axiograd._target import select
 from axiograd._typing import Attributions, Inputs, Target
 from axiograd.attribution import Completeness
 from axiograd.attribution._arguments import Arguments, Model
-from axiograd.attribution._target import select
 from axiograd.errors import InputError, TargetError
 from axiograd.metrics._evaluation import evaluating
 

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from axiograd._target import logits
 from axiograd.attribution import Attribution
-from axiograd.attribution._target import logits
 from axiograd.errors import ConfigurationError
 from axiograd.metrics._evaluation import as_labels, call, evaluating, predictions, require_tensor
 from axiograd.metrics._statistics import standard_error

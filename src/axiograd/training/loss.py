@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from axiograd._target import logits
 from axiograd._typing import Inputs, Target
 from axiograd.attribution import Attribution, Gradient, XGradient
 from axiograd.attribution._arguments import Arguments
-from axiograd.attribution._state import module_of
-from axiograd.attribution._target import logits
 from axiograd.errors import ConfigurationError, DisconnectedError
+from axiograd.homogeneity.behind import module_of
 from axiograd.training.distributed import refuse_static_graph
 from axiograd.training.schedules import Schedule, ensure_schedule, weight_at
 from axiograd.training.targets import Outputs, attribution_target as choose_target
