@@ -206,7 +206,3 @@ def _verdict(degrees: list[float | None], report: Report, *, traced: bool) -> fl
 
 def _refuse(report: Report, reason: str, fix: str) -> None:
     report.add(Violation(module="", op="output", source="", reason=reason, fix=fix, kind="output"))
-
-
-#: `certify` looks into the cache by itself; the name is for those who want to read it at the call.
-cached_certify = certify
