@@ -59,6 +59,15 @@ def test_the_oracle_can_refute(monkeypatch):
     assert examine(batch, Tally()).refuted
 
 
+@pytest.mark.parametrize("name", ["mean of relu", "norm", "root", "rows over columns"])
+def test_the_oracle_refutes_epsilons_that_divide_alone(name, monkeypatch):
+    """With every guard taken for harmless, dead or sparse inputs are counterexamples."""
+    network = (("relu", 0, 0, 0), (f"guard: {name}", 1, 2, 0))
+    assert not examine([network], Tally()).refuted
+    monkeypatch.setattr("axiograd.homogeneity.rules.guard.harmless", lambda *_: True)
+    assert any(examine([network], Tally(), seed=seed).refuted for seed in range(4))
+
+
 def test_networks_run_alone():
     from support.certificates.programs import points
 

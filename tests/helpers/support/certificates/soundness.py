@@ -11,6 +11,8 @@ from support.certificates.programs import ENLARGED, points, run, trail
 #: Powers of four scale sums, products, roots and comparisons without rounding: what remains is real.
 ALPHAS = (0.25, 4.0, 16.0)
 TOLERANCE = 1e-7
+#: What sums that cancel to zero may leave.
+ROUNDING = 1e-13
 KINDS = ("any", "negative", "sparse")
 
 
@@ -58,34 +60,41 @@ def examine(networks, tally, *, seed=0):
 
 
 class _Probe:
-    """All outputs at points of one kind; where an epsilon of the usual size is in a network, at larger points."""
+    """All outputs at points of one kind.
+
+    Where an epsilon of the usual size is in a network, at large and at small points: at one of them it is far below its
+    divisor, of positive or of negative degree, unless that is zero.
+    """
 
     def __init__(self, model, seed, kind):
         self.model, self.kind = model, kind
-        self.inputs = {size: [size * x for x in points(seed, kind)] for size in (1.0, ENLARGED)}
+        self.inputs = {size: [size * x for x in points(seed, kind)] for size in (1.0, ENLARGED, 1 / ENLARGED)}
         self.outputs = {}
 
     def fault(self, network, index, degree):
-        """The test that a degree fails, or None."""
-        if not _fits(*self._at(network, index), degree):
+        """The test that a degree fails at every size, or None."""
+        faults = [self._fault(network, index, degree, size) for size in _sizes(network)]
+        return faults[0] if all(faults) else None
+
+    def some_degree_fits(self, network, index):
+        return any(_some_degree_fits(*self._at(size, index)) for size in _sizes(network))
+
+    def _fault(self, network, index, degree, size):
+        if not _fits(*self._at(size, index), degree):
             return f"scaling test ({self.kind} inputs)"
-        if self.kind == "any" and not _euler(network, self.inputs[_size(network)], degree):
+        if self.kind == "any" and not _euler(network, self.inputs[size], degree):
             return "Euler test"
         return None
 
-    def some_degree_fits(self, network, index):
-        return _some_degree_fits(*self._at(network, index))
-
-    def _at(self, network, index):
-        size = _size(network)
+    def _at(self, size, index):
         if size not in self.outputs:
             self.outputs[size] = {a: _outputs(self.model, self.inputs[size], a) for a in (1.0, *ALPHAS)}
         found = self.outputs[size]
         return found[1.0][index], {alpha: found[alpha][index] for alpha in ALPHAS}
 
 
-def _size(network):
-    return ENLARGED if any(name in GUARDED for name, *_ in network) else 1.0
+def _sizes(network):
+    return (ENLARGED, 1 / ENLARGED) if any(name in GUARDED for name, *_ in network) else (1.0,)
 
 
 def _euler(network, inputs, degree):
@@ -111,7 +120,7 @@ def _euler(network, inputs, degree):
     if not total.isfinite() or not expected.isfinite():
         return True
     size = size + (out.detach() * weight).abs().sum()
-    return bool((total - expected).abs() <= 1e-6 * size)
+    return bool((total - expected).abs() <= 1e-6 * size + ROUNDING)
 
 
 def _outputs(model, inputs, alpha):
