@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from axiograd.errors import ConfigurationError, InputError
-from axiograd.priors._masks import Boxes, Maps, align, inside_boxes
+from axiograd.priors._masks import Boxes, Maps, align, as_tensor, inside_boxes
 from axiograd.priors._ops import rescaled, rows, share
 from axiograd.priors.base import Prior
 
@@ -45,6 +45,8 @@ class Energy(Prior):
         if (boxes is None) == (inside is None):
             given = "neither" if boxes is None else "both"
             raise ConfigurationError(f"prior Energy needs the argument 'boxes' or 'inside', got {given}")
+        if inside is not None and not isinstance(inside, list | tuple):
+            inside = as_tensor(inside, "inside")
         if self.sum_channels and attributions.ndim == _IMAGE:
             attributions = attributions.sum(1)
             if isinstance(inside, Tensor) and inside.ndim == _IMAGE and inside.shape[1] == 1:
