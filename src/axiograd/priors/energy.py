@@ -59,6 +59,18 @@ class Energy(Prior):
                 )
             inside, boxed = inside_boxes(boxes, attributions)
         mask, has = align(inside, has_inside, attributions, "inside")
+        if boxes is not None and not torch.compiler.is_compiling():
+            _check_boxes(rows(mask).any(1) | ~(has & boxed))
         positive = rescaled(attributions.clamp(min=0))
         outside = 1 - share(rows(positive * mask).sum(1), rows(positive).sum(1))
         return torch.where(has & boxed, outside, torch.zeros_like(outside)).mean()
+
+
+def _check_boxes(filled: Tensor) -> None:
+    """A box without a pixel has a share of 0 whatever the model does, and so no gradient."""
+    empty = (~filled).nonzero().flatten().tolist()
+    if empty:
+        raise InputError(
+            f"the boxes of sample {str(empty[:8])[1:-1]} contain no pixel: reversed, empty or outside the image. Give "
+            "x0 < x1 and y0 < y1 (add 1 to corners that are meant to be inside), or None for a sample without a box"
+        )
