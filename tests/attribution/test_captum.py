@@ -263,6 +263,11 @@ def test_refusals(images, monkeypatch):
         CaptumMethod(model, ca.Saliency, return_convergence_delta=True)
     with pytest.raises(ConfigurationError, match="attribute to inputs"):
         CaptumMethod(model, ca.LayerActivation, layer=model.first)
+    for layered in (ca.LayerGradCam, ca.NeuronGradient, ca.LayerGradCam(model, model.first)):
+        with pytest.raises(ConfigurationError, match="attributes to layers"):
+            CaptumMethod(model, layered)
+    with pytest.raises(ConfigurationError, match=r"NoiseTunnel cannot be made.*function from a model to a method"):
+        CaptumMethod(model, ca.NoiseTunnel)
     monkeypatch.setitem(sys.modules, "captum", None)
     monkeypatch.setitem(sys.modules, "captum.attr", None)
     with pytest.raises(MissingExtraError, match=r"axiograd\[captum\]"):

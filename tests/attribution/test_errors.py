@@ -1,11 +1,19 @@
 """Bad input gets an error that names the thing and the remedy."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import axiograd
-from axiograd.errors import BaselineError, DisconnectedError, InputError, NotFiniteError, TargetError
+from axiograd.errors import (
+    BaselineError,
+    ConfigurationError,
+    DisconnectedError,
+    InputError,
+    NotFiniteError,
+    TargetError,
+)
 from support.networks import build
 
 NETWORK, X = build("linear")
@@ -52,6 +60,10 @@ def test_output_that_is_not_one_scalar_per_sample():
         (torch.empty(0, 7), r"shape \(0, 7\)"),
         (torch.empty(4, 0), r"shape \(4, 0\)"),
         (torch.tensor(1.0), r"shape \(\)"),
+        (np.ones((4, 7)), r"\(ndarray\).*torch\.from_numpy"),
+        ((np.ones((4, 7)), torch.arange(4)), r"torch\.from_numpy"),
+        (None, r"\(NoneType\)"),
+        (1.0, r"\(float\)"),
         ((torch.ones(4, 2), torch.ones(3, 2)), "input 1 has 3 samples, input 0 has 4"),
         ({"tokens": torch.arange(3)}, "int64"),
     ],
@@ -122,3 +134,39 @@ def test_random_attributions_cannot_be_trained_with():
 def test_errors_are_axiograd_errors_with_a_remedy():
     with pytest.raises(axiograd.AxiogradError, match="Give target="):
         axiograd.Gradient(nn.Identity()).attribute(X)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("method", [axiograd.XGradient, axiograd.IntegratedGradients, axiograd.Gradient])
+def test_inputs_in_another_precision_than_the_parameters(method, dtype):
+    for network, x in (build("mlp"), build("cnn")):
+        with pytest.raises(InputError, match=rf"inputs of {dtype}, its parameters being torch\.float64.*convert one"):
+            method(network).attribute(x.to(dtype), 0)
+
+
+def test_errors_of_the_model_itself_stay_as_they_are():
+    with pytest.raises(RuntimeError, match="mat1 and mat2 shapes cannot be multiplied"):
+        axiograd.Gradient(NETWORK).attribute(X[:, :3], 0)
+
+
+@pytest.mark.parametrize("count", [10.0, "10", True, 0, None, [3]])
+def test_counts_are_whole_numbers(count):
+    for make in (
+        lambda: axiograd.IntegratedGradients(NETWORK, n_steps=count),
+        lambda: axiograd.IntegratedGradients(NETWORK, internal_batch_size=0 if count is None else count),
+        lambda: axiograd.ExpectedGradients(NETWORK, X, n_samples=count),
+    ):
+        with pytest.raises(ConfigurationError, match="expected a whole number of at least 1"):
+            make()
+
+
+def test_counts_may_be_numpys():
+    few = axiograd.IntegratedGradients(NETWORK, n_steps=np.int64(3)).attribute(X, 0)
+    torch.testing.assert_close(few, axiograd.IntegratedGradients(NETWORK, n_steps=3).attribute(X, 0))
+
+
+def test_baselines_that_are_no_numbers():
+    with pytest.raises(BaselineError, match=r"baselines 'zero' for input 0: expected None \(zero\), a number"):
+        axiograd.IntegratedGradients(NETWORK).attribute(X, 0, baselines="zero")
+    with pytest.raises(BaselineError, match="baseline 'zero'"):
+        axiograd.XGradient(NETWORK, baseline="zero").attribute(X, 0)

@@ -132,3 +132,17 @@ def test_a_single_sample_may_be_summed_over_its_rows(reduce, create_graph):
     x = torch.randn(1, 3, dtype=torch.float64)
     method = axiograd.IntegratedGradients(lambda x: reduce((x**2).sum(1)), n_steps=10)
     torch.testing.assert_close(method.attribute(x, create_graph=create_graph).detach(), x**2)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 8, None])
+def test_tensors_inside_containers_go_with_their_samples(rows):
+    x, y, w = torch.randn(4, 7), torch.randn(4, 7), torch.randn(7)
+
+    def model(x, others):
+        return (x.square() * others["y"][0] * others["w"]).sum(1)
+
+    ours = axiograd.IntegratedGradients(model, 4, internal_batch_size=rows).attribute((x, {"y": [y], "w": w}))
+    torch.testing.assert_close(ours[0], x.square() * y * w)
+    further = axiograd.IntegratedGradients(model, 4, internal_batch_size=rows)
+    additional = ({"y": [y], "w": w},)
+    torch.testing.assert_close(further.attribute(x, additional_forward_args=additional), ours[0])

@@ -19,6 +19,11 @@ def test_sums_and_weights_compose() -> None:
 def test_builtin_sum_and_minus() -> None:
     assert sum([L1(), L1()])(A) == 2 * L1()(A)
     assert (-L1())(A) == -L1()(A)
+    assert (L1() - 2 * RightReasons())(A, mask=MASK) == L1()(A) - 2 * RightReasons()(A, mask=MASK)
+    assert (L1() + L1() - L1() - L1())(A) == 0
+    for wrong in (lambda: L1() - 1, lambda: 1 - L1(), lambda: L1() - "L1"):
+        with pytest.raises(TypeError, match="unsupported operand"):
+            wrong()
 
 
 def test_each_prior_gets_its_own_arguments() -> None:

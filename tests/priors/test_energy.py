@@ -72,3 +72,13 @@ def test_what_does_not_fit_is_refused() -> None:
         Energy()(A, boxes=BOXES[:2])
     with pytest.raises(InputError, match="attributions of images"):
         Energy()(torch.ones(3, 4), boxes=BOXES)
+
+
+@pytest.mark.parametrize("box", [[3, 3, 0, 0], [0, 3, 2, 0], [2, 2, 2, 4], [6, 0, 9, 3], [-3, 0, 0, 3]], ids=str)
+def test_boxes_without_a_pixel_are_refused(box: list[int]) -> None:
+    boxes = BOXES.clone()
+    boxes[1] = torch.tensor(box)
+    with pytest.raises(InputError, match=r"the boxes of sample 1 contain no pixel.*x0 < x1"):
+        Energy()(A, boxes=boxes)
+    Energy()(A, boxes=boxes, has_inside=torch.tensor([True, False, True]))
+    Energy()(A, boxes=[boxes[0], torch.stack([boxes[0], boxes[1]]), boxes[2]])  # they unite, and one has pixels

@@ -2,12 +2,13 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from axiograd.errors import ConfigurationError, InputError
-from axiograd.priors import Prior
+from axiograd.priors import Energy, GraphSmoothness, Groups, Matching, Prior, RightReasons
 from support.prior_cases import CASES, Case
 
 EDGES = {
@@ -108,3 +109,57 @@ def test_every_prior_of_the_package_is_tested_here() -> None:
 
     public = {p for p in vars(package).values() if isinstance(p, type) and issubclass(p, Prior)} - {Prior}
     assert {type(case.prior(1)) for case in CASES.values()} >= public
+
+
+ARRAYS = {
+    "right-reasons": (RightReasons(), {"mask": np.array([[True, False, True], [False, True, True]])}),
+    "has_mask": (RightReasons(), {"mask": np.ones((2, 3)), "has_mask": np.array([True, False])}),
+    "matching": (Matching(), {"teacher": np.array([[1.0, 2.0, 3.0], [0.0, 1.0, 0.0]])}),
+    "energy-inside": (Energy(), {"inside": np.array([[1, 0, 1], [0, 1, 1]])}),
+}
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+@pytest.mark.parametrize("form", ["array", "list of arrays", "nested lists"])
+def test_arguments_may_be_numpys(name: str, form: str) -> None:
+    prior, arrays = ARRAYS[name]
+    attributions = torch.tensor([[1.0, -2.0, 3.0], [0.5, 4.0, -1.0]])
+    expected = prior(attributions, **{k: torch.tensor(v) for k, v in arrays.items()})
+    forms = {"array": lambda v: v, "list of arrays": list, "nested lists": np.ndarray.tolist}
+    assert prior(attributions, **{k: forms[form](v) for k, v in arrays.items()}) == expected
+
+
+def test_boxes_groups_and_graphs_may_be_numpys() -> None:
+    images = torch.linspace(-1, 2, 24).reshape(2, 1, 3, 4)
+    boxes = np.array([[0, 0, 2, 2], [1, 1, 4, 3]])
+    expected = Energy()(images, boxes=torch.tensor(boxes))
+    assert Energy()(images, boxes=boxes) == Energy()(images, boxes=list(boxes)) == expected
+    assert Energy()(images, boxes=boxes.tolist()) == Energy()(images, boxes=[boxes[:1], boxes[1:]]) == expected
+    masks = np.ones((2, 1, 3, 4))
+    assert Energy()(images, inside=masks) == Energy()(images, inside=torch.tensor(masks))
+    graph = np.ones((3, 3))
+    attributions = torch.tensor([[1.0, -2.0, 3.0]])
+    assert GraphSmoothness(graph)(attributions) == GraphSmoothness(torch.tensor(graph))(attributions)
+    groups = np.array([[[1, 1, 0], [0, 0, 1]]])
+    assert Groups()(attributions, groups=groups) == Groups()(attributions, groups=torch.tensor(groups)) == 10
+    assert Groups()(attributions, groups=groups.tolist()) == 10
+
+
+@pytest.mark.parametrize(
+    ("prior", "arguments", "message"),
+    [
+        (RightReasons(), {"mask": "everywhere"}, "'mask' of type str is no tensor"),
+        (RightReasons(), {"mask": ["a", "b"]}, "'mask' of type str is no tensor"),
+        (RightReasons(), {"mask": [None] * 3}, "3 entries for a batch of 2"),
+        (Matching(), {"teacher": [[1.0], "b"]}, "'teacher' of type str is no tensor"),
+        (Groups(), {"groups": [[[0], [1, 2]], [[0], [1]]]}, "'groups' of type list is no tensor"),
+    ],
+)
+def test_arguments_that_are_no_tensors_are_named(prior: Prior, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        prior(torch.ones(2, 1), **arguments)
+
+
+def test_boxes_have_four_corners() -> None:
+    with pytest.raises(ConfigurationError, match=r"x0 y0 x1 y1, got shapes \[\[1, 4\], \[1, 3\]\]"):
+        Energy()(torch.ones(2, 1, 3, 4), boxes=[[0, 0, 1, 1], [0, 0, 1]])

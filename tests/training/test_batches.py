@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
@@ -80,3 +81,10 @@ def test_what_cannot_be_resumed_is_refused():
         Order(10, 5, world_size=2)
     with pytest.raises(InputError, match="1 samples"):
         Order(1, 4, world_size=2)
+
+
+def test_tensors_that_do_not_belong_together_are_refused():
+    with pytest.raises(InputError, match="train_data has tensors of 5, 3 samples"):
+        ensure_dataset((torch.zeros(5, 2), torch.zeros(3)), "train_data")
+    with pytest.raises(InputError, match=r"tuple of \(ndarray, Tensor\).*torch\.from_numpy"):
+        ensure_dataset((np.zeros((5, 2)), torch.zeros(5)), "train_data")

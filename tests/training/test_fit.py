@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from axiograd.attribution import InputXGradient, XGradient
-from axiograd.errors import ConfigurationError, NotFiniteError
+from axiograd.errors import ConfigurationError, NotFiniteError, StorageError
 from axiograd.priors import Gini, RightReasons
 from axiograd.training import AttributionLoss, Recipe, checkpoint, fit
 from axiograd.training.batches import Order
@@ -201,3 +201,12 @@ def test_a_prior_on_a_sharded_model_is_refused(monkeypatch):
     monkeypatch.setitem(Run.__init__.__globals__, "is_sharded", lambda module: True)
     with pytest.raises(ConfigurationError, match="use strategy='ddp'"):
         cpu_fit(make_model(), make_data(), loss=make_loss(), recipe=Recipe(epochs=1))
+
+
+def test_a_file_is_no_folder(tmp_path):
+    file = tmp_path / "file"
+    file.write_text("precious")
+    for out in (file, file / "below"):
+        with pytest.raises(StorageError, match=r"cannot be a folder, as .*file is a file"):
+            fit(nn.Linear(2, 1), (torch.zeros(4, 2), torch.zeros(4, 1)), loss=F.mse_loss, out=out)
+    assert file.read_text() == "precious"

@@ -81,3 +81,8 @@ def test_wrong_preset_and_override():
         Recipe.ensure("alexnett")
     with pytest.raises(ConfigurationError, match="did you mean 'epochs'"):
         Recipe.preset("alexnet", epoch=3)
+
+
+def test_a_dictionary_is_no_recipe():
+    with pytest.raises(ConfigurationError, match=r"recipe is a dict; it must be a Recipe.*alexnet"):
+        Recipe.ensure({"epochs": 3})

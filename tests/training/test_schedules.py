@@ -34,3 +34,9 @@ def test_no_steps_are_refused(make) -> None:
 def test_a_weight_that_is_not_finite_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="nan at step 3"):
         weight_at(lambda step: math.nan, 3)
+
+
+@pytest.mark.parametrize("weight", [None, "large", [1.0]])
+def test_a_weight_that_is_no_number_is_refused(weight: object) -> None:
+    with pytest.raises(ConfigurationError, match="the prior's weight is a number, or a function"):
+        ensure_schedule(weight)

@@ -6,13 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from axiograd._typing import Attributions, Inputs
-from axiograd.errors import InputError
+from axiograd.errors import BaselineError, InputError
 
 Model = nn.Module | Callable[..., Any]
+
+
+def _is_no_container(value: object) -> bool:
+    return not isinstance(value, list | tuple | dict)
 
 
 def _is_feature(value: object) -> bool:
@@ -46,7 +52,7 @@ class Arguments:
             positional, keyword = (), dict(inputs)
             slots = tuple(name for name, value in inputs.items() if _is_feature(value))
         else:
-            positional = (inputs,) if isinstance(inputs, Tensor) else tuple(inputs)
+            positional = tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)
             keyword = {}
             slots = tuple(i for i, value in enumerate(positional) if _is_feature(value))
         n_inputs = len(positional) or len(keyword)
@@ -62,9 +68,14 @@ class Arguments:
         if not self.slots:
             values = [*self.positional[: self.n_inputs], *self.keyword.values()]
             kinds = [str(v.dtype) if isinstance(v, Tensor) else type(v).__name__ for v in values]
+            remedy = (
+                "A NumPy array becomes a tensor by torch.from_numpy."
+                if any(isinstance(v, np.ndarray) for v in values)
+                else "For token ids, attribute to their embeddings (for example inputs_embeds=...) instead."
+            )
             raise InputError(
-                f"no floating-point tensor among the inputs ({', '.join(kinds) or 'none given'}): gradients need "
-                "one. For token ids, attribute to their embeddings (for example inputs_embeds=...) instead."
+                f"no floating-point tensor among the inputs ({', '.join(kinds) or 'none given'}): gradients need one. "
+                + remedy
             )
         for slot, feature in zip(self.slots, self.features, strict=True):
             if feature.dim() == 0 or feature.numel() == 0:
@@ -125,11 +136,14 @@ class Arguments:
     def rows(self, samples: slice, repeats: int = 1) -> Arguments:
         """Select samples and repeat the selection; every tensor with the batch's length takes part."""
 
-        def take(value: Any) -> Any:
-            if not (isinstance(value, Tensor) and value.dim() and len(value) == self.batch):
+        def take_tensor(value: Tensor) -> Tensor:
+            if not (value.dim() and len(value) == self.batch):
                 return value
             taken = value[samples]
             return taken.repeat(repeats, *[1] * (value.dim() - 1)) if repeats > 1 else taken
+
+        def take(value: Any) -> Any:
+            return pytree.tree_map_only(Tensor, take_tensor, value, is_leaf=_is_no_container)
 
         return replace(
             self,
@@ -151,7 +165,13 @@ class Arguments:
             values = [value] * len(self.slots)
         filled = []
         for slot, feature, one in zip(self.slots, self.features, values, strict=True):
-            tensor = torch.as_tensor(0.0 if one is None else one, dtype=feature.dtype, device=feature.device)
+            try:
+                tensor = torch.as_tensor(0.0 if one is None else one, dtype=feature.dtype, device=feature.device)
+            except (TypeError, ValueError) as error:
+                raise BaselineError(
+                    f"{what} {one!r} for input {slot!r}: expected None (zero), a number, or a tensor that broadcasts "
+                    f"to shape {tuple(feature.shape)}."
+                ) from error
             try:
                 filled.append(tensor.expand_as(feature))
             except RuntimeError:

@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from axiograd.attribution._arguments import Arguments, Model
-from axiograd.errors import DisconnectedError, NotFiniteError
+from axiograd.attribution._state import modules_behind
+from axiograd.errors import DisconnectedError, InputError, NotFiniteError
 
 #: From the model's output to its scores, ``[batch]`` or ``[batch, n]``.
 Score: TypeAlias = Callable[[Any], Tensor]
@@ -38,7 +39,22 @@ def run(model: Model, arguments: Arguments, features: Sequence[Tensor]) -> Any:
     """Call the model on copies, so that a layer that works in place changes neither leaves nor the user's tensors."""
     # Compiled code works on copies anyway, and its tracer warns about tensors that are not leaves.
     compiled = hasattr(model, "_orig_mod")
-    return arguments.call(model, [x if compiled and x.is_leaf else x.clone() for x in features])
+    try:
+        return arguments.call(model, [x if compiled and x.is_leaf else x.clone() for x in features])
+    except RuntimeError as error:
+        given = {x.dtype for x in features}
+        modules = modules_behind(model)
+        own = {p.dtype for module in modules for p in module.parameters() if p.is_floating_point()}
+        if not own or given <= own or isinstance(error, torch.OutOfMemoryError):
+            raise
+        raise InputError(
+            f"the model fails on inputs of {_listed(given)}, its parameters being {_listed(own)} ({error}): convert "
+            "one of them, for example inputs.to(next(model.parameters()).dtype)."
+        ) from error
+
+
+def _listed(dtypes: set[torch.dtype]) -> str:
+    return " and ".join(sorted(map(str, dtypes)))
 
 
 def differentiate(model: Model, arguments: Arguments, score: Score, *, create_graph: bool) -> Pass:

@@ -57,6 +57,9 @@ class CaptumMethod(Attribution):
         known = set(inspect.signature(method).parameters) if isinstance(method, type) else set()
         self.constructor_options = {k: v for k, v in options.items() if k in known}
         self.options = {k: v for k, v in options.items() if k not in known}
+        kind = method if isinstance(method, type) else type(method)
+        if issubclass(kind, self._attr.LayerAttribution | self._attr.NeuronAttribution):
+            raise self._about_layers()
         self.generator = generator
         # A call leaves the global random states as they were, and yet no two calls draw the same.
         self._own = torch.Generator().manual_seed(int(torch.randint(2**62, ())))
@@ -72,21 +75,34 @@ class CaptumMethod(Attribution):
             if own is not self.model:
                 raise ConfigurationError(f"the given {self.name} was made for another model: make it for this one.")
             return self._rebound(self.method, forward)
-        built = self.method(forward, **self.constructor_options) if callable(self.method) else None
+        built = self._made(forward) if callable(self.method) else None
         if not self._is_instance(built):
             raise ConfigurationError(
                 f"{self.name} is no method of Captum: expected a class, an instance, or a function that makes one "
                 "from a model."
             )
         if isinstance(built, self._attr.LayerAttribution | self._attr.NeuronAttribution):
-            raise ConfigurationError(
-                f"{self.name} attributes to layers; only methods that attribute to inputs fit here."
-            )
+            raise self._about_layers()
         if module_of(self.model) is None and any(hasattr(part, "model") for part in self._parts(built)):
             raise ConfigurationError(
                 f"{self.name} works with hooks on modules and sees none in {self.model!r}: pass the nn.Module."
             )
         return built
+
+    def _made(self, forward: Any) -> Any:
+        try:
+            return self.method(forward, **self.constructor_options)
+        except (TypeError, AttributeError) as error:
+            if not isinstance(self.method, type):
+                raise
+            raise ConfigurationError(
+                f"{self.name} cannot be made from the model and {self.constructor_options or 'no options'} ({error}): "
+                "pass what is missing as keywords, or a function from a model to a method, such as "
+                "lambda model: NoiseTunnel(Saliency(model))."
+            ) from error
+
+    def _about_layers(self) -> ConfigurationError:
+        return ConfigurationError(f"{self.name} attributes to layers; only methods that attribute to inputs fit here.")
 
     def _parts(self, method: Any) -> Iterator[Any]:
         yield method

@@ -11,9 +11,9 @@ from axiograd.attribution._arguments import Arguments, Model
 from axiograd.attribution._gradient import run
 from axiograd.attribution._path import Step, integrate
 from axiograd.attribution.base import Attribution, Call, Computed
-from axiograd.attribution.integrated_gradients import check_rows
+from axiograd.attribution.integrated_gradients import check_count, check_rows
 from axiograd.attribution.references import References
-from axiograd.errors import BaselineError, ConfigurationError
+from axiograd.errors import BaselineError
 
 
 class ExpectedGradients(Attribution):
@@ -39,8 +39,7 @@ class ExpectedGradients(Attribution):
         internal_batch_size: int | None = None,
     ) -> None:
         super().__init__(model)
-        if n_samples < 1:
-            raise ConfigurationError(f"n_samples={n_samples}: expected at least 1.")
+        check_count("n_samples", n_samples)
         check_rows(internal_batch_size)
         self.references = References.ensure(references)
         self.n_samples = n_samples

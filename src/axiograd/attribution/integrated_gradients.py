@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -33,6 +34,7 @@ class IntegratedGradients(Attribution):
         internal_batch_size: int | None = None,
     ) -> None:
         super().__init__(model)
+        check_count("n_steps", n_steps)
         nodes_and_weights(method, n_steps)
         check_rows(internal_batch_size)
         self.n_steps = n_steps
@@ -54,5 +56,11 @@ class IntegratedGradients(Attribution):
 
 def check_rows(internal_batch_size: int | None) -> None:
     """A chunk holds at least one row."""
-    if internal_batch_size is not None and internal_batch_size < 1:
-        raise ConfigurationError(f"internal_batch_size={internal_batch_size}: expected at least 1, or None.")
+    if internal_batch_size is not None:
+        check_count("internal_batch_size", internal_batch_size)
+
+
+def check_count(name: str, value: object) -> None:
+    """A number of steps, draws or rows is whole and at least one."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+        raise ConfigurationError(f"{name}={value!r}: expected a whole number of at least 1.")

@@ -19,6 +19,16 @@ _CORNERS = 4
 _IMAGE_AXES = 4  # batch, channel, height, width
 
 
+def as_tensor(value: object, name: str) -> Tensor:
+    """Tensors as they are, NumPy's arrays and lists of numbers as tensors."""
+    if isinstance(value, Tensor):
+        return value
+    try:
+        return torch.tensor(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ConfigurationError(f"{name!r} of type {type(value).__name__} is no tensor: {error}") from error
+
+
 def align(maps: Maps, present: Tensor | None, like: Tensor, name: str) -> tuple[Tensor, Tensor]:
     """The maps as one tensor that broadcasts to `like` [batch, *features], and which samples have one
     [batch].
@@ -28,6 +38,7 @@ def align(maps: Maps, present: Tensor | None, like: Tensor, name: str) -> tuple[
     batch = len(like)
     has = torch.ones(batch, dtype=torch.bool, device=like.device)
     if present is not None:
+        present = as_tensor(present, f"has_{name}")
         if present.dtype != torch.bool or present.shape != (batch,):
             raise ConfigurationError(
                 f"'has_{name}' must be a boolean tensor of shape [{batch}], got {present.dtype} "
@@ -36,10 +47,12 @@ def align(maps: Maps, present: Tensor | None, like: Tensor, name: str) -> tuple[
         has = present.to(like.device)
     if maps is None:
         return torch.zeros_like(like), torch.zeros_like(has)
-    if not isinstance(maps, Tensor):
+    if isinstance(maps, list | tuple):
+        stacked = _stack(maps, like, name)
         has = has & torch.tensor([item is not None for item in maps], device=like.device)
-        maps = _stack(maps, like, name)
-    maps = maps.to(device=like.device, dtype=like.dtype)
+    else:
+        stacked = as_tensor(maps, name)
+    maps = stacked.to(device=like.device, dtype=like.dtype)
     if maps.ndim == like.ndim - 1 and like.ndim == _IMAGE_AXES:
         maps = maps.unsqueeze(1)
     fits = maps.ndim == like.ndim and all(m in {1, n} for m, n in zip(maps.shape, like.shape, strict=True))
@@ -55,7 +68,8 @@ def align(maps: Maps, present: Tensor | None, like: Tensor, name: str) -> tuple[
 def _stack(maps: Sequence[Tensor | None], like: Tensor, name: str) -> Tensor:
     if len(maps) != len(like):
         raise ConfigurationError(f"{name!r} has {len(maps)} entries for a batch of {len(like)}")
-    given = [item for item in maps if item is not None]
+    read = [None if item is None else as_tensor(item, name) for item in maps]
+    given = [item for item in read if item is not None]
     if not given:
         return torch.zeros_like(like)
     if len({item.shape for item in given}) > 1:
@@ -63,7 +77,7 @@ def _stack(maps: Sequence[Tensor | None], like: Tensor, name: str) -> Tensor:
             f"the maps in {name!r} differ in shape: {sorted({tuple(item.shape) for item in given})}"
         )
     empty = torch.zeros_like(given[0])
-    return torch.stack([empty if item is None else item for item in maps])
+    return torch.stack([empty if item is None else item for item in read])
 
 
 def inside_boxes(boxes: Boxes, like: Tensor) -> tuple[Tensor, Tensor]:
@@ -84,11 +98,16 @@ def inside_boxes(boxes: Boxes, like: Tensor) -> tuple[Tensor, Tensor]:
 
 def _pad(boxes: Boxes, like: Tensor) -> Tensor:
     batch = len(like)
-    if isinstance(boxes, Tensor):
-        corners = boxes.unsqueeze(1) if boxes.ndim == 2 else boxes  # noqa: PLR2004 ([batch, 4])
+    if not isinstance(boxes, list | tuple):
+        corners = as_tensor(boxes, "boxes")
+        corners = corners.unsqueeze(1) if corners.ndim == 2 else corners  # noqa: PLR2004 ([batch, 4])
     else:
-        given = [like.new_empty(0, _CORNERS) if item is None else item for item in boxes]
+        given = [like.new_empty(0, _CORNERS) if item is None else as_tensor(item, "boxes") for item in boxes]
         given = [item.unsqueeze(0) if item.ndim == 1 else item for item in given]
+        if any(item.ndim != 2 or item.shape[1] != _CORNERS for item in given):  # noqa: PLR2004 ([k, 4])
+            raise ConfigurationError(
+                f"'boxes' must have x0 y0 x1 y1, got shapes {[list(item.shape) for item in given]}"
+            )
         corners = like.new_full((len(given), max([1, *map(len, given)]), _CORNERS), torch.nan)
         for row, item in zip(corners, given, strict=True):
             row[: len(item)] = item

@@ -86,6 +86,9 @@ class Prior(nn.Module):
         # `sum([...])` starts from the number 0.
         return self if isinstance(other, int) and other == 0 else NotImplemented
 
+    def __sub__(self, other: object) -> "Prior":
+        return self + -other if isinstance(other, Prior) else NotImplemented
+
     def __mul__(self, weight: object) -> "Prior":
         return Weighted(self, weight) if isinstance(weight, int | float) else NotImplemented
 

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from axiograd.errors import ConfigurationError, InputError
-from axiograd.priors._masks import Boxes, Maps, align, inside_boxes
+from axiograd.priors._masks import Boxes, Maps, align, as_tensor, inside_boxes
 from axiograd.priors._ops import rescaled, rows, share
 from axiograd.priors.base import Prior
 
@@ -45,6 +45,8 @@ class Energy(Prior):
         if (boxes is None) == (inside is None):
             given = "neither" if boxes is None else "both"
             raise ConfigurationError(f"prior Energy needs the argument 'boxes' or 'inside', got {given}")
+        if inside is not None and not isinstance(inside, list | tuple):
+            inside = as_tensor(inside, "inside")
         if self.sum_channels and attributions.ndim == _IMAGE:
             attributions = attributions.sum(1)
             if isinstance(inside, Tensor) and inside.ndim == _IMAGE and inside.shape[1] == 1:
@@ -57,6 +59,18 @@ class Energy(Prior):
                 )
             inside, boxed = inside_boxes(boxes, attributions)
         mask, has = align(inside, has_inside, attributions, "inside")
+        if boxes is not None and not torch.compiler.is_compiling():
+            _check_boxes(rows(mask).any(1) | ~(has & boxed))
         positive = rescaled(attributions.clamp(min=0))
         outside = 1 - share(rows(positive * mask).sum(1), rows(positive).sum(1))
         return torch.where(has & boxed, outside, torch.zeros_like(outside)).mean()
+
+
+def _check_boxes(filled: Tensor) -> None:
+    """A box without a pixel has a share of 0 whatever the model does, and so no gradient."""
+    empty = (~filled).nonzero().flatten().tolist()
+    if empty:
+        raise InputError(
+            f"the boxes of sample {str(empty[:8])[1:-1]} contain no pixel: reversed, empty or outside the image. Give "
+            "x0 < x1 and y0 < y1 (add 1 to corners that are meant to be inside), or None for a sample without a box"
+        )

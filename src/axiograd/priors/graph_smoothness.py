@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from axiograd.errors import ConfigurationError, InputError
+from axiograd.priors._masks import as_tensor
 from axiograd.priors._ops import rows
 from axiograd.priors.base import Prior
 from axiograd.priors.batch_mean import batch_mean
@@ -70,6 +71,7 @@ class GraphSmoothness(Prior):
 
 
 def _symmetric(matrix: Tensor | None) -> Tensor:
+    matrix = None if matrix is None else as_tensor(matrix, "graph")
     if matrix is None or matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:  # noqa: PLR2004 (n × n)
         shape = None if matrix is None else list(matrix.shape)
         raise ConfigurationError(f"the graph of GraphSmoothness must be an n × n matrix, got shape {shape}")

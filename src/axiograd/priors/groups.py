@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from axiograd.errors import ConfigurationError
+from axiograd.priors._masks import as_tensor
 from axiograd.priors._ops import rows
 from axiograd.priors.base import Prior
 
@@ -48,7 +49,7 @@ class Groups(Prior):
 
     def forward(self, attributions: Tensor, *, groups: Tensor | None = None) -> Tensor:
         features = rows(attributions)
-        members = self._members(features) if groups is None else groups.to(features)
+        members = self._members(features) if groups is None else as_tensor(groups, "groups").to(features)
         if groups is None:
             members = members.reshape(1, len(members), -1)
         elif len(members) == len(features) and members.ndim > 2:  # noqa: PLR2004 (batch, group, feature)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Sampler, TensorDataset, default_collate
@@ -190,7 +191,14 @@ def ensure_dataset(data: Any, what: str) -> Any:
     """A map-style data set; a tuple of tensors becomes one."""
     if hasattr(data, "per_sample"):
         return WithArguments(data)
-    if isinstance(data, tuple) and data and all(isinstance(part, Tensor) for part in data):
+    if isinstance(data, tuple) and data and all(isinstance(part, Tensor | np.ndarray) for part in data):
+        if any(isinstance(part, np.ndarray) for part in data):
+            raise InputError(f"{what} is {_describe(data)}; make tensors of NumPy's arrays with torch.from_numpy")
+        sizes = [len(part) if part.dim() else 0 for part in data]
+        if len(set(sizes)) > 1:
+            raise InputError(
+                f"{what} has tensors of {', '.join(map(str, sizes))} samples; all must have the same number"
+            )
         return TensorDataset(*data)
     if isinstance(data, DataLoader):
         raise ConfigurationError(f"{what} is a DataLoader; pass its .dataset: the loop draws a resumable order itself")

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from axiograd.errors import ConfigurationError, MissingExtraError
+from axiograd.errors import ConfigurationError, MissingExtraError, StorageError
 from axiograd.training.batches import ensure_dataset
 from axiograd.training.objective import Objective, ensure_objective
 from axiograd.training.recipe import Recipe
@@ -79,7 +79,7 @@ def fit(
         seed=seed,
         validation=None if validation is None else ensure_dataset(validation, "validation"),
         metric=metric,
-        out=None if out is None else Path(out),
+        out=None if out is None else _folder(Path(out)),
         num_workers=num_workers,
         collate=collate,
         checkpoint_steps=checkpoint_steps,
@@ -100,6 +100,13 @@ def fit(
         module.training = training
     seconds = time.perf_counter() - started
     return FitResult(run.step, run.epoch, tuple(run.history), run.best, resumed_step, seconds, weights)
+
+
+def _folder(out: Path) -> Path:
+    there = next(path for path in (out, *out.absolute().parents) if path.exists())
+    if not there.is_dir():
+        raise StorageError(f"out={str(out)!r} cannot be a folder, as {there} is a file; choose another")
+    return out
 
 
 def launch(

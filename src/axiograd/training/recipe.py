@@ -78,7 +78,14 @@ class Recipe:
         """A recipe from a recipe, the name of a preset, or nothing (the defaults)."""
         if value is None:
             return cls()
-        return cls.preset(value) if isinstance(value, str) else value
+        if isinstance(value, str):
+            return cls.preset(value)
+        if not isinstance(value, Recipe):
+            raise ConfigurationError(
+                f"recipe is a {type(value).__name__}; it must be a Recipe, such as Recipe(epochs=10, lr=0.1), or one "
+                f"of the presets {', '.join(PRESETS)}"
+            )
+        return value
 
     def replace(self, **overrides: Any) -> Self:
         """The same recipe with some settings replaced."""

@@ -87,7 +87,14 @@ def ensure_schedule(weight: float | Schedule) -> Schedule:
     >>> ensure_schedule(3)
     Constant(value=3.0)
     """
-    return weight if callable(weight) else Constant(float(weight))
+    if callable(weight):
+        return weight
+    try:
+        return Constant(float(weight))
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(
+            f"weight={weight!r}: the prior's weight is a number, or a function from the step to a number"
+        ) from error
 
 
 def weight_at(schedule: Schedule, step: int) -> float:
