@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from axiograd.attribution._arguments import Arguments, Model
-from axiograd.attribution._state import modules_behind
 from axiograd.errors import DisconnectedError, InputError, NotFiniteError
+from axiograd.homogeneity.behind import modules_behind
 
 #: From the model's output to its scores, ``[batch]`` or ``[batch, n]``.
 Score: TypeAlias = Callable[[Any], Tensor]
