@@ -105,7 +105,12 @@ def main():
         table = load("quick")
     data, few = subsamples(table, range(options.at_once)), subsamples(table, range(2))
     folder = RESULTS if options.save else Path(tempfile.mkdtemp())
-    settings = {"rounds": options.rounds, "epochs": options.epochs, "at_once": options.at_once, "threads": options.threads}
+    settings = {
+        "rounds": options.rounds,
+        "epochs": options.epochs,
+        "at_once": options.at_once,
+        "threads": options.threads,
+    }
     command = shlex.join(["python", "benchmarks/nhanes.py", *sys.argv[1:]])
     records = Records(folder / "nhanes.json", command=command, data=table.name, settings=settings)
     for name, references in CASES:
