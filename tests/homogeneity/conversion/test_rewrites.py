@@ -3,6 +3,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from axiograd.homogeneity import to_xdnn
 from axiograd.homogeneity.conversion.calibration import calibrate
 from axiograd.homogeneity.conversion.calling import ExampleCall
 from axiograd.homogeneity.conversion.patched import PatchedForward
@@ -130,3 +131,35 @@ def test_constants_among_themselves_are_left_alone():
     model = _patched(lambda x: x * (torch.sigmoid(V) + 1), x)
     torch.testing.assert_close(model(x), x * (torch.sigmoid(V) + 1))
     assert not list(model.buffers())
+
+
+EPSILONS = {
+    "by rsqrt": lambda x: x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6),
+    "by sqrt": lambda x: x / torch.sqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6),
+    "by reciprocal": lambda x: x * (x.norm(dim=-1, keepdim=True) + 1e-6).reciprocal(),
+    "by one over": lambda x: x * (1 / (x.abs().mean(-1, keepdim=True) + 1e-6)),
+    "by division": lambda x: x / (x.abs().amax(-1, keepdim=True) + 1e-6),
+}
+
+
+@pytest.mark.parametrize("name", EPSILONS)
+def test_norms_by_hand_are_zero_and_smooth_at_zero(name):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = nn.Linear(6, 6), nn.Linear(6, 2)
+
+        def forward(self, x):
+            return self.last(x * x.abs().sum(1, keepdim=True) + EPSILONS[name](self.first(x)) * x)
+
+    torch.manual_seed(0)
+    x = torch.randn(8, 6)
+    conversion = to_xdnn(Net(), x)
+    assert conversion.certificate.ok
+    at_zero = torch.zeros(3, 6, requires_grad=True)
+    outputs = conversion.model(torch.cat([x, at_zero]))
+    assert torch.equal(outputs[8:], torch.zeros(3, 2))
+    outputs.square().sum().backward()
+    assert at_zero.grad.isfinite().all()
+    assert all(p.grad.isfinite().all() for p in conversion.model.parameters())
+    torch.testing.assert_close(outputs[:8], conversion.model(x))

@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from axiograd.homogeneity.conversion.activations import fit_slopes, two_slopes
-from axiograd.homogeneity.conversion.live import degree_of
-from axiograd.homogeneity.conversion.scale import sample_rms, unscaled, whole_rms
+from axiograd.homogeneity.conversion.live import POWER, degree_of
+from axiograd.homogeneity.conversion.scale import infinite_at_zero, root, sample_rms, unscaled, whole_rms
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
@@ -157,6 +157,25 @@ def straightened(call: Call) -> tuple[Any, float] | None:
     return two_slopes(x, slopes), degree
 
 
+def safe_at_zero(call: Call) -> tuple[Any, float] | None:
+    """Divisions and roots where x = 0, at which an epsilon times RMS(x)/r guards no longer."""
+    x = call.get(0, "input")
+    degree = degree_of(x)
+    if call.name == "div":
+        other = call.get(1, "other")
+        if degree_of(other) == 0 or "rounding_mode" in call.kwargs:
+            return None
+        return x / infinite_at_zero(other), degree - degree_of(other)
+    if degree == 0:
+        return None
+    if call.name == "rdiv":
+        other = call.get(1, "other")
+        return other / infinite_at_zero(x), degree_of(other) - degree
+    if call.name == "sqrt":
+        return root(x), degree * POWER["sqrt"]
+    return getattr(torch, call.name)(infinite_at_zero(x)), degree * POWER[call.name]
+
+
 #: Where each normalising function has its shift.
 SHIFT = {"layer_norm": 3, "group_norm": 3, "instance_norm": 4, "batch_norm": 4}
 
@@ -209,5 +228,6 @@ REWRITES: dict[str, Rewrite] = {
     **_named(straightened, "tanhshrink", "threshold"),
     **_named(scale_keeping, "layer_norm", "group_norm", "instance_norm", "rms_norm", "local_response_norm"),
     **_named(scale_keeping, "batch_norm"),
+    **_named(safe_at_zero, "div", "rdiv", "reciprocal", "rsqrt", "sqrt"),
     **_named(unit_queries, "scaled_dot_product_attention", "multi_head_attention_forward"),
 }

@@ -18,17 +18,26 @@ def sample_rms(x: Tensor, batch_dim: int | None = 0) -> Tensor:
     if not dims:
         return x.abs()
     wide = _wide(x).square()
-    return _root(wide.mean(dims, keepdim=True))
+    return root(wide.mean(dims, keepdim=True))
 
 
 def _wide(x: Tensor) -> Tensor:
     return x.float() if x.dtype in {torch.float16, torch.bfloat16} else x
 
 
-def _root(square: Tensor) -> Tensor:
+def root(square: Tensor) -> Tensor:
     """√s whose derivatives of every order are finite at zero, where they are zero."""
     positive = square > 0
     return torch.where(positive, torch.where(positive, square, math.inf).sqrt(), 0.0)
+
+
+def infinite_at_zero(divisor: Tensor) -> Tensor:
+    """A divisor by which 0 becomes 0, and of the same degree: infinity, like zero, is a constant of every degree.
+
+    >>> infinite_at_zero(torch.tensor([4.0, 0.0]))
+    tensor([4., inf])
+    """
+    return torch.where(divisor == 0, math.inf, divisor)
 
 
 def unscaled(x: Tensor, rho: Tensor) -> Tensor:
@@ -50,7 +59,7 @@ def joint_rms(tensors: Sequence[Tensor]) -> Tensor:
     batched = all(t.dim() for t in tensors) and all(t.shape[0] == tensors[0].shape[0] for t in tensors[1:])
     flat = [_wide(t).reshape(t.shape[0] if batched else 1, -1) for t in tensors]
     total = sum((x.square().sum(1) for x in flat[1:]), start=flat[0].square().sum(1))
-    rms = _root(total / sum(x.shape[1] for x in flat))
+    rms = root(total / sum(x.shape[1] for x in flat))
     return rms if batched else rms.reshape(())
 
 
