@@ -75,9 +75,8 @@ def _zeros_below(node: fx.Node, depth: int) -> list[list[Zero]]:
         return [[Zero(first, reduced(node, tuple(range(dims))), reduced_dims(node, dims))]]
     if name in _STATISTICS:
         cases = _zeros(first, depth)
-        if (
-            not _is_statistic(node, name, first) or len(cases) > 1
-        ):  # of many products, each has a zero factor of its own
+        # Of many products, each has a zero factor of its own.
+        if not _is_statistic(node, name, first) or len(cases) > 1:
             return []
         return _through(node, name, cases)
     if name in _FAITHFUL or name in MOVES or _is_root(node, name) or _is_multiple(node, name):
