@@ -6,7 +6,7 @@ A step is the forward pass, the loss and `backward()`, without the optimizer, wh
 medians of ratios within interleaved rounds, so that whatever else the machine does falls on both sides alike; only
 ratios are reported. Peak memory is the growth of the high-water mark of a fresh process during one step, above the
 model and the inputs, gradients included (Linux). Expected Gradients and Integrated Gradients take all references or
-steps of a batch at once, as the paper does; on ResNet-50 with 32 of them that needs about 20 GB.
+steps of a batch at once, as the paper does; on ResNet-50 with 32 of them that needs about 8 GB.
 
 With `--save`, each part is kept in results/training.json as soon as it is measured, and not measured again.
 """
