@@ -53,3 +53,21 @@ def test_the_share_of_a_known_attribution() -> None:
     summed = data.inputs.double().sum(1, keepdim=True).clamp(min=0)
     expected = (summed * data.masks).sum((1, 2, 3)) / summed.sum((1, 2, 3))
     assert box_energy.inside_share(XGradient(model), data) == pytest.approx(100 * float(expected.mean()), rel=1e-5)
+
+
+def test_gains_are_over_the_same_network_without_prior(tmp_path) -> None:
+    settings = {"ig_steps": 8, "covered": 50.0}
+    records = Records(tmp_path / "r.json", command="test", data="boxes", settings=settings)
+    for row, weight, accuracy, share, share_ig in (
+        ("none", 0.0, 60.0, 51.0, 50.0),
+        ("none-x", 0.0, 40.0, 55.0, 55.0),
+        ("input-x-gradient", 1.0, 59.0, 61.0, 60.0),
+        ("x-gradient", 1.0, 42.0, 70.0, 70.0),
+        ("x-gradient", 4.0, 30.0, 80.0, 79.5),
+    ):
+        values = {"accuracy": accuracy, "share": share, "share_ig": share_ig, "seconds_per_epoch": 1.0}
+        records.add(values, row=row, weight=weight, seed=0)
+    note = box_energy.table(records).note
+    assert "Input × Gradient +10.0 points inside and -1.0 of accuracy (λ = 1)" in note
+    assert "X-Gradient +15.0 points inside and +2.0 of accuracy (λ = 1)" in note
+    assert "in points: Input × Gradient 1.0, X-Gradient 0.5" in note

@@ -13,7 +13,7 @@ from axiograd.experiments.confounded import OPPONENT, colours, load, opponent, p
 from axiograd.experiments.decoy import run
 from axiograd.experiments.decoy_training import METHODS, Method, network, objective, train
 from axiograd.experiments.loop import accuracy
-from axiograd.experiments.records import read
+from axiograd.experiments.records import Records, read
 from axiograd.homogeneity import certify
 
 
@@ -235,3 +235,25 @@ def test_accuracy_in_per_cent():
     data = TensorData(torch.eye(4), torch.tensor([0, 1, 2, 0]), "rows")
     assert accuracy(torch.nn.Identity(), data) == 75
     assert objective(Method("nothing"), 1.0, data) is None
+
+
+def test_the_verdict_is_that_of_the_records(tmp_path):
+    records = Records(tmp_path / "r.json", command="test", data="Colour digits train", settings={})
+    tests = {
+        "clean-x": [(70.0, 95.0), (72.0, 97.0)],
+        "gradient": [(80.0, 0.0), (84.0, 0.0)],
+        "eg1": [(85.0, 0.0), (75.0, 0.0)],
+        "x-gradient": [(90.0, 0.0), (94.0, 0.0)],
+    }
+    for name, accuracies in tests.items():
+        weight = 1.0 if METHODS[name].attribution else 0.0
+        records.add({"weight": weight}, part="choice", method=name)
+        for seed, (test, clean) in enumerate(accuracies):
+            values = {"test": test, "clean_test": clean, "seconds_per_epoch": 1.0}
+            records.add(values, part="training", method=name, weight=weight, n_train=100, seed=seed)
+    page = decoy.render(records)
+    assert page.startswith("# Colour digits: right")
+    # 92 against 82 and 80, and against 96 without confounder.
+    assert "X-Gradient is 10.0 points above the best prior on the regular network (Gradient)" in page
+    assert "and 4.0 points below the same network trained and tested without confounder" in page
+    assert "lightness" in page

@@ -41,13 +41,13 @@ def infinite_at_zero(divisor: Tensor) -> Tensor:
 
 
 def unscaled(x: Tensor, rho: Tensor) -> Tensor:
-    """x/ρ, and 0 where ρ = 0, with finite gradients: infinity, like zero, is a constant of every degree.
+    """x/ρ, and 0 where ρ = 0, with finite gradients.
 
     >>> unscaled(torch.tensor([[2.0], [0.0]]), torch.tensor([[4.0], [0.0]]))
     tensor([[0.5000],
             [0.0000]])
     """
-    return x / torch.where(rho > 0, rho, math.inf).to(x.dtype)
+    return x / infinite_at_zero(rho).to(x.dtype)
 
 
 def joint_rms(tensors: Sequence[Tensor]) -> Tensor:

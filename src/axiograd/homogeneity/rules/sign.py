@@ -2,17 +2,12 @@
 
 from torch import fx
 
-from axiograd.homogeneity.rules.axes import name_of
+from axiograd.homogeneity.rules.axes import MOVES, name_of
 from axiograd.homogeneity.rules.registry import aten
 
 _REDUCED = frozenset(aten("var std norm linalg_vector_norm linalg_norm cdist"))
 _NONNEGATIVE = frozenset(aten("abs square relu sqrt"))
-_MOVES = frozenset(
-    aten(
-        "expand expand_as unsqueeze squeeze view reshape clone contiguous _to_copy to select slice permute "
-        "transpose broadcast_to"
-    )
-)
+_MOVES = MOVES | frozenset(aten("select"))
 _AVERAGES = frozenset(aten("sum mean amax avg_pool1d avg_pool2d"))
 _DEPTH = 8
 
