@@ -47,3 +47,16 @@ def test_files_have_the_permissions_of_any_other_file(tmp_path):
     (tmp_path / "plain").touch()
     _files.write_atomically(tmp_path / "new" / "a.png", b"1")
     assert (tmp_path / "new" / "a.png").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_a_folder_is_refused_before_anything_is_made(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    for blocked in (tmp_path / "file", tmp_path / "file" / "deep" / "out"):
+        with pytest.raises(StorageError, match="is a file"):
+            _files.check_writable(blocked)
+    _files.check_writable(tmp_path / "new" / "out")
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+    # Root may write anywhere, so that a folder without permission has to be feigned.
+    monkeypatch.setattr(_files.os, "access", lambda *_: False)
+    with pytest.raises(StorageError, match="is not writable"):
+        _files.check_writable(tmp_path / "new" / "out")

@@ -44,6 +44,14 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> Path:
     return target
 
 
+def check_writable(folder: Path) -> None:
+    """Refuse a folder that cannot be written or made, before the work and not after it; nothing is made yet."""
+    nearest = next((path for path in (folder, *folder.parents) if path.exists()), Path())
+    if not (nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)):
+        why = "is not writable" if nearest.is_dir() else "is a file"
+        raise StorageError(f"Cannot write to the folder {str(folder)!r}: {str(nearest)!r} {why}. Choose another one.")
+
+
 def write_bytes(path: Path, data: bytes) -> None:
     """Write a file, and come back when its bytes are on the disk."""
     with path.open("wb") as file:

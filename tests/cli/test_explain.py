@@ -154,3 +154,12 @@ def test_expected_gradients_draw_from_the_inputs(xdnn, photos, tmp_path):
     done = axiograd("explain", *xdnn, photos / "cat" / "cat0.png", *options)
     assert done.code == 2
     assert "at least two" in done.err
+
+
+def test_a_folder_that_cannot_be_written_is_named_before_the_model_is_read(photos, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    out = tmp_path / "file" / "out"
+    done = axiograd("explain", "nowhere.py:build", photos, "-o", out)
+    assert done.code == 3
+    assert "Cannot write to the folder" in done.err
+    assert "nowhere" not in done.err

@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.panel import Panel
 from rich.rule import Rule
 
-from axiograd._files import replacing, write_atomically
+from axiograd._files import check_writable, replacing, write_atomically
 from axiograd.cli import options
 from axiograd.cli.output import Output, speaking
-from axiograd.errors import ConfigurationError, StorageError
+from axiograd.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import torch
@@ -53,10 +53,7 @@ def _tell(output: Output, out: Path, seed: int, images: int) -> None:
     from axiograd.experiments.demo_report import demo_report
 
     console = output.console
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise StorageError(f"cannot make the folder {out}: {error.strerror}. Choose another --out.") from error
+    check_writable(out)
     torch.manual_seed(seed)
     data = story.Data.make(images, seed)
     console.print(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
+from axiograd._files import check_writable
 from axiograd.cli import options
 from axiograd.cli.output import Output, plain_table, speaking, words
 from axiograd.errors import ConfigurationError
@@ -75,6 +76,8 @@ def explain(
         from axiograd.cli.spec import load_model
         from axiograd.cli.tables import TableOptions
 
+        if figures or arrays or report:
+            check_writable(out)
         names = read_methods(methods)
         model = load_model(spec, weights, settings=options.read_settings(settings), download=download)
         pixels = choose(base_spec(spec, weights), model, preset=preprocess, size=size, mean=mean, std=std)

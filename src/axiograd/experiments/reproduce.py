@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from axiograd._files import check_writable
 from axiograd.errors import AxiogradError, ConfigurationError, MissingExtraError
 from axiograd.experiments.item import Item, Plan, Setting, Work
 from axiograd.experiments.records import Records, read
@@ -107,6 +108,7 @@ def run(
     whole = out / item.name / f"{setting.scale}.json"
     plan = item.plan(setting)
     if not only_render:
+        check_writable(whole.parent)
         work_through(item, plan, whole, command=command, share=share)
     records = gathered(plan, whole, command)
     if not records.pieces:
