@@ -51,6 +51,7 @@ def test_photos():
     except DataMissingError as error:
         pytest.skip(str(error))
     assert len(data) == 500
+    assert data.name == "500 ImageNet photos, probably training images"
     assert data.targets.tolist() == list(range(0, 1000, 2))
     assert data.classes[0] == "tench"
     assert data[0][0].shape == (3, 224, 224)

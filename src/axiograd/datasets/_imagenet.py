@@ -63,4 +63,5 @@ def imagenet_sample(root: Root = None, *, transform: Transform = IMAGENET) -> Im
     names = {index: name for _, index, name in rows}
     classes = [names.get(index, "") for index in range(1000)]
     files = [(folder / file, index) for file, index, _ in rows]
-    return ImageFiles(files, classes, name=SAMPLE.name, transform=transform)
+    name = f"{len(files)} ImageNet photos, probably training images"
+    return ImageFiles(files, classes, name=name, transform=transform)
