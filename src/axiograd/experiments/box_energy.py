@@ -119,17 +119,8 @@ def train(row: Row, weight: float, data: Boxed, *, epochs: int, seed: int) -> di
     def batch_loss(x: Tensor, y: Tensor, inside: Tensor) -> Tensor:
         return F.cross_entropy(model(x), y) if loss is None else loss(model, x, y, inside=inside).total
 
-    seconds = train_epochs(
-        model,
-        data.train,
-        batch_loss,
-        epochs=epochs,
-        batch=BATCH,
-        learning_rate=LEARNING_RATE,
-        weight_decay=WEIGHT_DECAY,
-        seed=seed,
-        augment=flip,
-    )
+    optimizer = torch.optim.Adam(model.parameters(), LEARNING_RATE, weight_decay=WEIGHT_DECAY)
+    seconds = train_epochs(data.train, batch_loss, optimizer, epochs=epochs, batch=BATCH, seed=seed, augment=flip)
     return {
         "accuracy": accuracy(model, data.val),
         "share": inside_share(row.attribution(model, **further), data.val),

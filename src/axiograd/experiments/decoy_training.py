@@ -109,9 +109,8 @@ def train(method: Method, weight: float, data: Confounded, *, n: int, epochs: in
     def batch_loss(x: Tensor, y: Tensor, wrong: Tensor) -> Tensor:
         return F.cross_entropy(model(x), y) if loss is None else loss(model, x, y, mask=wrong).total
 
-    seconds = train_epochs(
-        model, images, batch_loss, epochs=epochs, batch=BATCH, learning_rate=LEARNING_RATE, seed=seed
-    )
+    optimizer = torch.optim.Adam(model.parameters(), LEARNING_RATE)
+    seconds = train_epochs(images, batch_loss, optimizer, epochs=epochs, batch=BATCH, seed=seed)
     return {
         "val": accuracy(model, data.clean_val if method.clean else data.val),
         "test": accuracy(model, data.test),

@@ -176,12 +176,11 @@ def trained(family: Family, form: str, seed: int) -> nn.Module:
     if form != "regular":
         model = to_xdnn(model, data.inputs[:CALIBRATION], how="strip").model
     train_epochs(
-        model,
         TensorData(data.inputs, data.targets, data.name),
         lambda x, y: F.cross_entropy(model(x), y),
+        torch.optim.Adam(model.parameters(), QUICK.learning_rate),
         epochs=QUICK.epochs,
         batch=QUICK.batch,
-        learning_rate=QUICK.learning_rate,
         seed=seed,
     )
     return model

@@ -1,4 +1,4 @@
-"""The loop behind the small trainings: Adam with a one-cycle schedule on data that fit in memory."""
+"""The loop behind the small trainings: a one-cycle schedule on data that fit in memory."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ Augment = Callable[..., tuple[Tensor, ...]]
 
 
 def train_epochs(
-    model: nn.Module,
     data: TensorData,
     loss: BatchLoss,
+    optimizer: torch.optim.Optimizer,
     *,
     epochs: int,
     batch: int,
-    learning_rate: float,
     seed: int,
     augment: Augment | None = None,
-    weight_decay: float = 0.0,
 ) -> list[float]:
     """Train, and return the processor seconds of each epoch: what other programs do does not count.
+
+    The learning rates of the optimizer are the largest of the cycle.
 
     >>> data = TensorData(torch.eye(4), torch.tensor([0, 1, 0, 1]), "four")
     >>> model = nn.Linear(4, 2, bias=False)
     >>> step = lambda x, y: nn.functional.cross_entropy(model(x), y)
     >>> before = step(data.inputs, data.targets)
-    >>> _ = train_epochs(model, data, step, epochs=5, batch=2, learning_rate=0.1, seed=0)
+    >>> _ = train_epochs(data, step, torch.optim.Adam(model.parameters(), 0.1), epochs=5, batch=2, seed=0)
     >>> bool(step(data.inputs, data.targets) < before)
     True
     """
-    optimizer = torch.optim.Adam(model.parameters(), weight_decay=weight_decay)
     total = epochs * -(-len(data) // batch)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, learning_rate, total_steps=total)
+    largest = [group["lr"] for group in optimizer.param_groups]
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, largest, total_steps=total)
     seconds = []
     for epoch in range(epochs):
         start = time.process_time()

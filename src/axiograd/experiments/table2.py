@@ -37,6 +37,11 @@ def plan(setting: Setting) -> Plan:
         "seeds": seeds,
         "batch": table2_training.BATCH,
         "weight_decay": table2_training.WEIGHT_DECAY,
+        "learning_rates": {
+            name: [network.optimizer, network.learning_rate, network.scalar_lr_factor]
+            for name, network in NETWORKS.items()
+        },
+        "epochs": {name: table2_training.load(name).epochs for name in sets},
         "ig_steps": table2_training.IG_STEPS,
         "compared_images": compared,
         "contrasts": list(table2_training.CONTRASTS),

@@ -1,7 +1,9 @@
 """Table 2, trained from scratch: AlexNet-, VGG- and Fixup-ResNet-type networks, regular and X, on small images.
 
-Each is trained with Adam and a one-cycle schedule; the two of a pair share recipe, seed and order of the data. The
-largest learning rate was chosen for the regular networks, from 1e-3, 2e-3 and 4e-3.
+The two of a pair share recipe, seed and order of the data; the schedule is one cycle. AlexNet and VGG11 are trained
+with Adam, at a learning rate chosen for the regular networks from 1e-3, 2e-3 and 4e-3. Fixup-ResNet-20 is trained as
+its authors do, with SGD at 0.1 and a tenth of it for biases and scales: after the same four epochs the regular network
+has 84.9 % of 5,000 other training images of Fashion-MNIST right, and 82.6 % with Adam at 4e-3.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +22,7 @@ from axiograd.datasets import TensorData, fashion_mnist, shapes, tiny_imagenet
 from axiograd.experiments.loop import accuracy, train_epochs
 from axiograd.metrics import mean_absolute_relative_difference
 from axiograd.models import get_model
+from axiograd.training import Recipe
 
 BATCH, WEIGHT_DECAY, IG_STEPS = 64, 1e-4, 128
 #: Contrasts of Figure 2, left.
@@ -35,7 +38,9 @@ class Network:
     model: str
     config: Mapping[str, Any]
     paper: str
+    optimizer: Literal["adam", "sgd"]
     learning_rate: float
+    scalar_lr_factor: float = 1.0
 
 
 NETWORKS: Mapping[str, Network] = {
@@ -44,6 +49,7 @@ NETWORKS: Mapping[str, Network] = {
         "alexnet",
         {"small": True, "width": 0.25, "hidden": 256, "pool": 3, "dropout": 0.2},
         "AlexNet",
+        "adam",
         2e-3,
     ),
     "vgg11": Network(
@@ -51,10 +57,11 @@ NETWORKS: Mapping[str, Network] = {
         "vgg11",
         {"small": True, "width": 0.25, "hidden": 256, "pool": 1, "dropout": 0.2},
         "VGG16",
+        "adam",
         2e-3,
     ),
     "fixup_resnet20": Network(
-        "Fixup-ResNet-20, ½ of the channels", "fixup_resnet20", {"width": 0.5}, "ResNet-50", 4e-3
+        "Fixup-ResNet-20, ½ of the channels", "fixup_resnet20", {"width": 0.5}, "ResNet-50", "sgd", 0.1, 0.1
     ),
 }
 
@@ -78,7 +85,7 @@ def load(name: str) -> Task:
         return _normalised(train, test, epochs=4, flips=True)
     if name == "tiny-imagenet":
         return _normalised(_tiny("train"), _tiny("val"), epochs=8, flips=True)
-    return _normalised(shapes("train", 256), shapes("test", 128), epochs=1, flips=False)
+    return _normalised(shapes("train", 256), shapes("test", 128), epochs=8, flips=False)
 
 
 def _normalised(train: TensorData, test: TensorData, *, epochs: int, flips: bool) -> Task:
@@ -106,14 +113,18 @@ def train(network: Network, task: Task, *, homogeneous: bool, seed: int, n_compa
         in_channels=task.train.inputs.shape[1],
         **network.config,
     )
+    recipe = Recipe(
+        network.optimizer,
+        network.learning_rate,
+        weight_decay=WEIGHT_DECAY,
+        scalar_lr_factor=network.scalar_lr_factor,
+    )
     seconds = train_epochs(
-        model,
         task.train,
         lambda x, y: F.cross_entropy(model(x), y),
+        recipe.build_optimizer(model.named_parameters()),
         epochs=task.epochs,
         batch=BATCH,
-        learning_rate=network.learning_rate,
-        weight_decay=WEIGHT_DECAY,
         seed=seed,
         augment=flip if task.flips else None,
     )
