@@ -2,8 +2,8 @@
 
 The two of a pair share recipe, seed and order of the data; the schedule is one cycle. AlexNet and VGG11 are trained
 with Adam, at a learning rate chosen for the regular networks from 1e-3, 2e-3 and 4e-3. Fixup-ResNet-20 is trained as
-its authors do, with SGD at 0.1 and a tenth of it for biases and scales: after the same four epochs the regular network
-has 84.9 % of 5,000 other training images of Fashion-MNIST right, and 82.6 % with Adam at 4e-3.
+its authors do, with SGD at 0.1 and a tenth of it for biases and scales; Adam was worse for the regular network, by
+two points of accuracy on training images that were held out.
 """
 
 from __future__ import annotations

@@ -1,0 +1,36 @@
+"""The tables and pictures in `results/` are those of the records beside them."""
+
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from axiograd.experiments.records import read
+from axiograd.experiments.reproduce import ITEMS, find
+from axiograd.report import _canvas as canvas
+
+RESULTS = Path(__file__).parents[2] / "results"
+COMMITTED = [RESULTS / name / "real.json" for name in ITEMS if (RESULTS / name / "real.json").exists()]
+#: Shades of 256 that a pixel may differ by: what rounding does on another processor, not a point in another place.
+ALIKE = 8
+
+
+@pytest.mark.parametrize("whole", COMMITTED, ids=lambda path: path.parent.name)
+def test_tables(whole: Path) -> None:
+    assert find(whole.parent.name).table(read(whole)).csv() == whole.with_suffix(".csv").read_text()
+
+
+@pytest.mark.parametrize(
+    "whole", [path for path in COMMITTED if find(path.parent.name).figure], ids=lambda path: path.parent.name
+)
+def test_figures(whole: Path) -> None:
+    draw = find(whole.parent.name).figure
+    assert draw is not None
+    drawn, committed = (
+        np.asarray(Image.open(file).convert("RGB"), dtype=float)
+        for file in (BytesIO(canvas.render(draw(read(whole)))), whole.with_suffix(".png"))
+    )
+    assert drawn.shape == committed.shape
+    assert np.abs(drawn - committed).max() <= ALIKE
