@@ -25,10 +25,11 @@ def train_epochs(
     batch: int,
     seed: int,
     augment: Augment | None = None,
+    clip: float | None = None,
 ) -> list[float]:
     """Train, and return the processor seconds of each epoch: what other programs do does not count.
 
-    The learning rates of the optimizer are the largest of the cycle.
+    The learning rates of the optimizer are the largest of the cycle; `clip` is the largest norm of a gradient.
 
     >>> data = TensorData(torch.eye(4), torch.tensor([0, 1, 0, 1]), "four")
     >>> model = nn.Linear(4, 2, bias=False)
@@ -48,6 +49,8 @@ def train_epochs(
             objective = loss(*(tensors if augment is None else augment(*tensors)))
             optimizer.zero_grad()
             objective.backward()
+            if clip is not None:
+                torch.nn.utils.clip_grad_norm_((p for g in optimizer.param_groups for p in g["params"]), clip)
             optimizer.step()
             schedule.step()
         seconds.append(time.process_time() - start)
