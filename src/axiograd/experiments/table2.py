@@ -37,8 +37,8 @@ def plan(setting: Setting) -> Plan:
         "seeds": seeds,
         "batch": table2_training.BATCH,
         "weight_decay": table2_training.WEIGHT_DECAY,
-        "optimizers": {
-            name: [network.optimizer, network.learning_rate, network.scalar_lr_factor, network.clip]
+        "trained_with": {
+            name: [network.optimizer, network.learning_rate, network.scalar_lr_factor, network.clip, network.he]
             for name, network in NETWORKS.items()
         },
         "epochs": {name: table2_training.load(name).epochs for name in sets},
