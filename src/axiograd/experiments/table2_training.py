@@ -61,7 +61,7 @@ NETWORKS: Mapping[str, Network] = {
         {"small": True, "width": 0.25, "hidden": 256, "pool": 1, "dropout": 0.2},
         "VGG16",
         "adam",
-        1e-3,
+        2e-3,
         he=True,
     ),
     "fixup_resnet20": Network(
