@@ -69,6 +69,8 @@ def test_right_table_says_when_eg_catches_up_and_what_is_missing(tmp_path):
     table = RIGHT.table(filled(tmp_path, LEFT_PIECES + more))
     assert [row[0] for row in table.rows] == ["X-Gradient", "EG(1)", "EG(2)", "EG(4)"]
     assert "EG reaches X-Gradient with 4 references, on the subsamples that both have (paper: with 32)." in table.note
+    # EG(2) minus X-Gradient: −0.01, −0.02, −0.01, −0.01, mean −0.0125 with the error 0.005 / √4
+    assert "behind by more than two standard errors of the difference with 2, not with more." in table.note
     assert "Not complete: EG(4) on 3 of 4 subsamples." in table.note
     # 8 s for 3 subsamples against 4 s for 4
     assert "A model with EG(4) took 2.7 times" in table.note

@@ -103,15 +103,18 @@ def right_sentences(records: Records) -> Iterator[str]:
     yield from _about(records, [*by_references, *([x_gradient] if x_gradient else [])])
     if x_gradient is None or not by_references:
         return
-    overs = {one.references: over[0] for one in by_references if (over := one.over(x_gradient)) is not None}
+    overs = {one.references: over for one in by_references if (over := one.over(x_gradient)) is not None}
     if not overs:
         return
-    ahead = [n for n, over in overs.items() if over >= 0]
+    ahead = [n for n, (gap, _) in overs.items() if gap >= 0]
     reached = f"reaches X-Gradient with {min(ahead)}" if ahead else f"does not reach X-Gradient with up to {max(overs)}"
     paper = ""
     if is_the_papers_survey(records):
         paper = f" (paper: with {min(n for n, auc in PAPER_RIGHT.items() if auc >= PAPER_LEFT['x-gradient'])})"
     yield f"EG {reached} references, on the subsamples that both have{paper}."
+    behind = [n for n, (gap, error) in overs.items() if gap < -2 * error]
+    if behind:
+        yield f"It is behind by more than two standard errors of the difference with {max(behind)}, not with more."
     for one in (by_references[0], by_references[-1]) if len(by_references) > 1 else by_references:
         theirs = ""
         if is_the_papers_survey(records) and one.references in PAPER_RIGHT:
