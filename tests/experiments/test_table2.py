@@ -56,6 +56,18 @@ def test_a_pair_has_the_same_lost_points_as_its_accuracies(records: Records) -> 
         assert regular[5] is None
 
 
+def test_what_the_biases_were_worth(tmp_path: Path) -> None:
+    records = Records(tmp_path / "real.json", command="test", data="images", settings={"scale": "real"})
+    for seed, (regular, homogeneous) in enumerate(((80.0, 79.0), (82.0, 79.0), (81.0, 79.0))):
+        for kind, top1 in (("regular", regular), ("X", homogeneous)):
+            values = {"top1": top1, "top5": 99.0, "difference": 1.0}
+            records.add(values, part="trained", data="fashion-mnist", network="alexnet", kind=kind, seed=seed)
+    # 1, 3 and 2 points: mean 2, s = 1, over √3.
+    assert "On fashion-mnist the 3 pairs lose 2.0 ± 0.6 points" in table2.table(records).note
+    # 79.21 − 78.54, 90.44 − 90.25, 92.56 − 91.12 in the paper's Table 2.
+    assert "in points of top-5: AlexNet 0.67, VGG16 0.19, ResNet-50 1.44." in table2.table(records).note
+
+
 def test_hits_are_counted_among_five(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(image_networks, "images", lambda *_: None)
     targets = torch.tensor([3, 0, 9])
