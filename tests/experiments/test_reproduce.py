@@ -47,6 +47,18 @@ class Counting:
         return run(self.item, Setting("real"), out, command="count", **options)
 
 
+def test_pieces_that_were_removed_and_done_again_are_in_their_place(tmp_path):
+    Counting().run(tmp_path)
+    path = tmp_path / "counting" / "real.json"
+    content = json.loads(path.read_text())
+    del content["pieces"][2]
+    path.write_text(json.dumps(content))
+    again = Counting()
+    again.run(tmp_path)
+    assert again.computed == [2]
+    assert [piece.key["n"] for piece in read(path).pieces] == [0, 1, 2, 3, 4, 5]
+
+
 def test_an_interrupted_stage_goes_on_where_it_stopped(tmp_path):
     broken = Counting(fail_at=3)
     with pytest.raises(RuntimeError, match="power cut"):

@@ -82,7 +82,9 @@ def trained(path: Path) -> Curves:
         return found
     records = read(path)
     pieces = records.find(part="trained")
-    for data, name, kind in dict.fromkeys((p.key["data"], p.key["network"], p.key["kind"]) for p in pieces):
+    networks = list(NETWORKS)
+    curves_of = {(p.key["data"], p.key["network"], p.key["kind"]) for p in pieces}
+    for data, name, kind in sorted(curves_of, key=lambda of: (of[0], networks.index(of[1]), of[2] == "X")):
         seeds = [
             p.values["contrast"]
             for p in pieces
@@ -119,7 +121,7 @@ def figure(records: Records) -> Any:
         axes.set_xlim(1.03, -0.03)
         axes.set_ylim(bottom=0)
         canvas.plain_chart(axes, x_label="contrast α", y_label="top-1 accuracy (%)")
-        canvas.title_axes(axes, name)
+        canvas.title_axes(axes, name.replace(", ", "\n", 1))
         canvas.legend(axes, loc="lower left")
     for unused in panels[len(found) :]:
         unused.set_visible(False)

@@ -183,12 +183,12 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> s
 def mean_and_std(values: Sequence[float], digits: int = 1) -> str:
     """Mean ± sample standard deviation; a single value stands alone.
 
-    >>> mean_and_std([88.0, 90.0]), mean_and_std([88.0])
-    ('89.0 ± 1.4', '88.0')
+    >>> mean_and_std([88.0, 90.0]), mean_and_std([88.0]), mean_and_std([-0.01])
+    ('89.0 ± 1.4', '88.0', '0.0')
     """
     if not values:
         return ""
-    mean = f"{statistics.fmean(values):.{digits}f}"
+    mean = f"{statistics.fmean(values):z.{digits}f}"
     return mean if len(values) == 1 else f"{mean} ± {statistics.stdev(values):.{digits}f}"
 
 

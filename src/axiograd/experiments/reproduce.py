@@ -116,9 +116,10 @@ def run(
     todo, missing = state(plan, records)
     # As one process would have written them, whichever made them.
     places = {named(work.key): place for place, work in enumerate(todo)}
+    found = list(records.pieces)
     records.pieces.sort(key=lambda piece: places.get(named(piece.key), len(todo)))
     if not missing:
-        if parts(whole):
+        if parts(whole) or records.pieces != found:
             records.save()
         for part in parts(whole):
             part.unlink(missing_ok=True)

@@ -132,7 +132,7 @@ def _claims(pieces: Sequence[Piece]) -> Iterator[str]:
         lost = [top1[*pair, "regular"] - top1[*pair, "X"] for pair in pairs]
         if len(lost) > 1:
             mean, error = statistics.fmean(lost), statistics.stdev(lost) / math.sqrt(len(lost))
-            yield f"On {data} the {len(lost)} pairs lose {mean:.1f} ± {error:.1f} points (standard error)."
+            yield f"On {data} the {len(lost)} pairs lose {mean:z.1f} ± {error:.1f} points (standard error)."
     if pieces:
         paper = ", ".join(f"{name} {regular - x:.2f}" for name, (regular, x) in TABLE2_TOP5.items())
         yield f"The paper's lose, in points of top-5: {paper}."
