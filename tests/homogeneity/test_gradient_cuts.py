@@ -48,3 +48,17 @@ def _without_grad(x):
     with torch.no_grad():
         scale = x.mean()
     return x + scale
+
+
+class RunningUnderNoGrad(Running):
+    """The usual way to keep statistics: the block writes into the buffer, not into the input that it reads."""
+
+    def forward(self, x):
+        with torch.no_grad():
+            self.mean.copy_(x.mean(0))
+        return x + x * self.mean.norm() if self.read else x + x.relu()
+
+
+def test_a_no_grad_block_that_only_keeps_statistics_cuts_nothing():
+    assert certify(RunningUnderNoGrad(read=False), VECTOR).degree == 1
+    assert [v.kind for v in certify(RunningUnderNoGrad(read=True), VECTOR).violations] == ["gradient"]

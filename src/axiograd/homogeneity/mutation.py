@@ -120,8 +120,8 @@ def mutated(node: fx.Node) -> Iterable[fx.Node]:
         return
     schema = getattr(node.target, "_schema", None)
     if schema is None:
-        if any(_writes(body.graph) for body in bodies(node)):
-            yield from (n for n in node.all_input_nodes if n.op != "get_attr")
+        for body in bodies(node):
+            yield from _operands(node, body.graph, _written(body.graph))
         return
     if schema.name == _BATCH_NORM and node.args[5] is True:
         # Undeclared in the schema: training updates the running statistics.
@@ -131,17 +131,44 @@ def mutated(node: fx.Node) -> Iterable[fx.Node]:
             yield from _nodes(value)
 
 
-def _writes(graph: fx.Graph) -> bool:
-    """Whether a body writes into what it was given."""
+def _written(graph: fx.Graph) -> set[fx.Node]:
+    """Placeholders of a body that it writes into."""
     aliases = Aliases(graph.nodes)
-    return any(aliases.root(target).op == "placeholder" for node in graph.nodes for target in mutated(node))
+    return _placeholders_behind(graph, aliases, (t for node in graph.nodes for t in mutated(node)))
+
+
+def _returned(graph: fx.Graph) -> set[fx.Node]:
+    """Placeholders of a body whose memory its results may share."""
+    aliases = Aliases(graph.nodes)
+    results = (n for node in graph.nodes if node.op == "output" for n in node.all_input_nodes)
+    return _placeholders_behind(graph, aliases, results)
+
+
+def _placeholders_behind(graph: fx.Graph, aliases: Aliases, nodes: Iterable[fx.Node]) -> set[fx.Node]:
+    roots = {aliases.root(node) for node in nodes}
+    return {node for node in graph.nodes if node.op == "placeholder" and aliases.root(node) in roots}
+
+
+def _operands(node: fx.Node, body: fx.Graph, chosen: set[fx.Node]) -> list[fx.Node]:
+    """What a higher-order operator passes to these placeholders of its body; all it has, if any, where that is unclear.
+
+    A no_grad or autocast block is called with (what it sets, its body, *what the body is given).
+    """
+    placeholders = [n for n in body.nodes if n.op == "placeholder"]
+    given = list(node.args[len(node.args) - len(placeholders) :])
+    if str(node.target).startswith("wrap_with_") and all(isinstance(n, fx.Node) and n.op != "get_attr" for n in given):
+        return [n for p, n in zip(placeholders, given, strict=False) if p in chosen and isinstance(n, fx.Node)]
+    return [n for n in node.all_input_nodes if n.op != "get_attr"] if chosen else []
 
 
 def _shared(node: fx.Node) -> Iterable[fx.Node]:
     """Arguments whose memory the result may share."""
     schema = getattr(node.target, "_schema", None)
     if schema is None:
-        return node.all_input_nodes
+        inside = list(bodies(node))
+        if not inside or not str(node.target).startswith("wrap_with_"):
+            return node.all_input_nodes
+        return [n for body in inside for n in _operands(node, body.graph, _returned(body.graph))]
     if schema.name in _FRESH_NAMES:
         return ()
     if _is_composite(node.target):

@@ -76,7 +76,7 @@ def _import() -> ModuleType:
 def torchvision_models() -> ModuleType:
     """`torchvision.models`, from an installed torchvision or a wheel in the cache folder."""
     if importlib.util.find_spec("torchvision") is not None:
-        return importlib.import_module("torchvision.models")
+        return _import()
     folder = _cache()
     folder.parent.mkdir(parents=True, exist_ok=True)
     _download(folder)

@@ -100,3 +100,29 @@ def test_recurrent_and_transformer_layers_of_torch():
     ).eval()
     x = torch.randn(1, 4, 8)
     assert to_xdnn(encoder, x).certificate.degree == 1.0
+
+
+class PreActivation(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.conv = nn.BatchNorm2d(3), nn.Conv2d(3, 3, 3, padding=1)
+
+    def forward(self, x):
+        return x + self.conv(torch.relu(self.norm(x)))
+
+
+@pytest.mark.parametrize(
+    ("build", "shape"),
+    [
+        (lambda: nn.TransformerEncoderLayer(8, 2, 16, norm_first=True, batch_first=True), (2, 4, 8)),
+        (PreActivation, (2, 3, 5, 5)),
+    ],
+)
+def test_pre_norm_blocks_are_stripped_in_train_mode_and_trained(build, shape):
+    """Their input goes on beside the norm, which reads it to update its running scale."""
+    model, x = build().train(), torch.randn(shape)
+    conversion = to_xdnn(model, x)
+    assert (conversion.certificate.degree, conversion.certificate.exact) == (1.0, True)
+    assert certify(conversion.model.eval(), x).degree == 1.0
+    conversion.model.train()(x).square().mean().backward()
+    assert all(p.grad is not None for p in conversion.model.parameters())
