@@ -11,12 +11,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from axiograd.attribution import ExpectedGradients, Gradient, InputXGradient, IntegratedGradients, XGradient
+from axiograd.attribution import Attribution
 from axiograd.attribution.captum import CaptumMethod
+from axiograd.attribution.methods import METHODS, MethodEntry
 from axiograd.axioms.auditing import AXIOMS, audit
 from axiograd.axioms.report import AxiomReport
 from axiograd.axioms.subject import N_FEATURES
 from axiograd.errors import MissingExtraError
+
+#: What can be audited, by name, with its title in the table.
+TITLES: Mapping[str, str] = {
+    **{name: METHODS[name].title for name in ("integrated-gradients", "expected-gradients")},
+    "expected-gradients-1": METHODS["expected-gradients"].titled(1),
+    **{name: METHODS[name].title for name in ("input-x-gradient", "gradient", "x-gradient")},
+    "deeplift": "DeepLIFT",
+    "lrp": "LRP",
+    "gradient-shap": "GradientShap (5)",
+}
+#: Those of them that are Captum's.
+CAPTUM = frozenset({"deeplift", "lrp", "gradient-shap"})
 
 #: The paper's cells, in the order of its rows; its Definition 3.6 comes last and is claimed for X-Gradient alone.
 PAPER: Mapping[str, str] = {
@@ -106,17 +119,21 @@ class Table1:
                 for report, name in zip(self.reports, names, strict=True)
             ]
             lines.append(" | ".join([axiom.name.ljust(width), *cells]))
-        lines += ["", "In parentheses: the paper's Table 1 (– where it says nothing).", ""]
+        return "\n".join([*lines, "", *self.remarks()])
+
+    def remarks(self) -> list[str]:
+        """What stands below the table: how closely each axiom held, and every cell that is not the paper's."""
+        lines = ["In parentheses: the paper's Table 1 (– where it says nothing).", ""]
         for report in self.reports:
             worst = {mark: [r.violation for r in report.results if r.mark == mark] for mark in "✓✗"}
             held = f"held to {max(worst['✓']):.0e}" if worst["✓"] else "none held"
             broken = f"broken by {min(worst['✗']):.0e} and more" if worst["✗"] else "none broken"
             tolerance = report.results[0].tolerance
             lines.append(f"{report.method}, {report.models}, tolerance {tolerance:.1e}: {held}, {broken}.")
-        lines += [f"{name}: {NOTES[name]}" for name in names if name in NOTES]
+        lines += [f"{report.method}: {NOTES[report.method]}" for report in self.reports if report.method in NOTES]
         different = self.differences()
         lines += [f"Not as in the paper: {m}, {a}: {self.explanation(m, a)}." for m, a in different]
-        return "\n".join([*lines, *([] if different else ["Every cell that the paper fills is as in the paper."])])
+        return [*lines, *([] if different else ["Every cell that the paper fills is as in the paper."])]
 
 
 def references(seed: int = 0) -> Tensor:
@@ -134,24 +151,23 @@ def columns(*, n_steps: int = 512, n_samples: int = 1024, captum: bool = True) -
     """
     noise = 5 / n_samples**0.5
     drawn = references()
-    found = [
-        Column(
-            "Integrated Gradients",
-            partial(IntegratedGradients, n_steps=n_steps, internal_batch_size=_ROWS),
-            _QUADRATURE,
-        ),
-        Column(
-            "Expected Gradients",
-            partial(ExpectedGradients, n_samples=n_samples, internal_batch_size=_ROWS),
-            noise,
-            drawn,
-        ),
-        Column("Expected Gradients (1)", ExpectedGradients, noise, drawn),
-        Column("Input×Gradient", InputXGradient),
-        Column("Gradient", Gradient),
+    settings: dict[str, dict[str, Any]] = {
+        "integrated-gradients": {"steps": n_steps, "internal_batch_size": _ROWS},
+        "expected-gradients": {"steps": n_samples, "internal_batch_size": _ROWS},
+        "expected-gradients-1": {"steps": 1},
+        "input-x-gradient": {},
+        "gradient": {},
         # The generated X-DNNs are ReLU networks without biases: of degree 1 by construction.
-        Column("X-Gradient", partial(XGradient, degree=1.0)),
-    ]
+        "x-gradient": {"degree": 1.0},
+    }
+    found = []
+    for name, given in settings.items():
+        entry = METHODS[name.removesuffix("-1")]
+        if entry.needs_references:
+            found.append(Column(TITLES[name], partial(_with_references, entry, given), noise, drawn))
+        else:
+            tolerance = _ROUNDING if entry.count is None else _QUADRATURE
+            found.append(Column(TITLES[name], partial(entry.build, **given), tolerance))
     if captum:
         try:
             from captum.attr import LRP, DeepLift, GradientShap
@@ -163,6 +179,10 @@ def columns(*, n_steps: int = 512, n_samples: int = 1024, captum: bool = True) -
             Column("GradientShap (5)", partial(_WithBaselines, GradientShap), noise, drawn),
         ]
     return found
+
+
+def _with_references(entry: MethodEntry, settings: Mapping[str, Any], model: Any, references: Any) -> Attribution:
+    return entry.build(model, references=references, **settings)
 
 
 class _WithBaselines:

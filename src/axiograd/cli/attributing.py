@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from axiograd._target import logits
-from axiograd.cli.methods import FROM_ZERO, Methods
+from axiograd.attribution.methods import METHODS
+from axiograd.cli.methods import Methods
 from axiograd.cli.samples import Samples
 from axiograd.errors import ConfigurationError, TargetError
 
@@ -65,7 +66,7 @@ def attribute(
         at_zero = _select(scores_of(model, torch.zeros_like(x[:1])).expand_as(scores), targets)
         difference = (chosen - at_zero).double()
         found = {name: methods.attribute(name, x, targets, first=places[0]) for name in methods.names}
-        sums = {name: a.double().flatten(1).sum(1) for name, a in found.items() if name in FROM_ZERO}
+        sums = {name: a.double().flatten(1).sum(1) for name, a in found.items() if METHODS[name].adds_up}
         for i, place in enumerate(places):
             yield Attributed(
                 place,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from axiograd._names import choose_from
 from axiograd.cli import options
 from axiograd.cli.output import Output, plain_table, speaking
 from axiograd.errors import ConfigurationError
@@ -13,21 +14,8 @@ from axiograd.errors import ConfigurationError
 if TYPE_CHECKING:
     from axiograd.axioms import AxiomReport, Table1
 
-#: Names on the command line, and in the table.
-METHODS = {
-    "integrated-gradients": "Integrated Gradients",
-    "expected-gradients": "Expected Gradients",
-    "expected-gradients-1": "Expected Gradients (1)",
-    "input-x-gradient": "Input×Gradient",
-    "gradient": "Gradient",
-    "x-gradient": "X-Gradient",
-    "deeplift": "DeepLIFT",
-    "lrp": "LRP",
-    "gradient-shap": "GradientShap (5)",
-}
 #: Methods that fit beside each other.
 _WIDEST = 4
-CAPTUM = ("deeplift", "lrp", "gradient-shap")
 
 
 def audit(
@@ -35,7 +23,7 @@ def audit(
         list[str] | None,
         typer.Argument(
             metavar="[METHOD]… [SPEC]",
-            help=f"Methods ({', '.join(METHODS)}; all if none is named), and a model to search.",
+            help="Methods (x-gradient, integrated-gradients, deeplift …; all if none is named), and a model to search.",
             show_default=False,
         ),
     ] = None,
@@ -84,18 +72,21 @@ def audit(
 
 
 def _read(arguments: list[str]) -> tuple[list[str], str | None]:
-    methods = [name for name in arguments if name in METHODS]
-    others = [name for name in arguments if name not in METHODS]
+    from axiograd.axioms.table import TITLES
+    from axiograd.models import list_models
+
+    methods = [name for name in arguments if name in TITLES]
+    others = [name for name in arguments if name not in TITLES]
     if len(others) > 1:
         raise ConfigurationError(
-            f"{', '.join(others)}: at most one of these can be the model. Methods: {', '.join(METHODS)}."
+            f"{', '.join(others)}: at most one of these can be the model. Methods: {', '.join(TITLES)}."
         )
     if others:
-        from axiograd.models import list_models
-
         known = ":" in others[0] or others[0].endswith(".safetensors") or others[0] in list_models()
         if not known:
-            raise ConfigurationError(f"{others[0]!r} is neither a method ({', '.join(METHODS)}) nor a model.")
+            raise ConfigurationError(
+                f"{others[0]!r} is neither a method nor a model: {choose_from(others[0], [*TITLES, *list_models()])}."
+            )
     return methods, others[0] if others else None
 
 
@@ -104,11 +95,11 @@ def _audit(
 ) -> list[AxiomReport]:
     from axiograd.attribution import XGradient
     from axiograd.axioms import audit as run
-    from axiograd.axioms.table import columns
+    from axiograd.axioms.table import CAPTUM, TITLES, columns
 
-    default = [name for name in METHODS if model is None or name not in CAPTUM]
-    wanted = [METHODS[name] for name in methods or default]
-    captum = any(METHODS[name] in wanted for name in CAPTUM)
+    names = methods or [name for name in TITLES if model is None or name not in CAPTUM]
+    wanted = [TITLES[name] for name in names]
+    captum = not CAPTUM.isdisjoint(names)
     chosen = [c for c in columns(n_steps=steps, n_samples=samples, captum=captum) if c.name in wanted]
     reports = []
     with output.progress() as bar:
@@ -119,7 +110,7 @@ def _audit(
             method = column.method
             if model is not None:
                 # A given model is not homogeneous by construction: it has to be certified.
-                method = XGradient if column.name == METHODS["x-gradient"] else method
+                method = XGradient if column.name == TITLES["x-gradient"] else method
                 baselines = None if column.baselines is None else 0.5 * inputs.flip(0)
                 given = {"model": model, "inputs": inputs, "baselines": baselines}
                 given["target"] = None if model(inputs).dim() == 1 or model(inputs).shape[1] == 1 else 0
@@ -148,9 +139,7 @@ def _show(output: Output, table: Table1, *, details: bool, compared: bool) -> No
             shown.add_row(name, *(cell(report, name) for report in table.reports))
     shown.columns[0].no_wrap = True
     output.console.print(shown)
-    lines = str(table).splitlines()
-    start = next(i for i, line in enumerate(lines) if line.startswith("In parentheses"))
-    for line in lines[start:] if compared else [f"Searched: {table.reports[0].models}, random inputs."]:
+    for line in table.remarks() if compared else [f"Searched: {table.reports[0].models}, random inputs."]:
         if line:
             output.say(line, style="dim")
     if details:

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 from axiograd._files import write_atomically
+from axiograd.attribution.methods import METHODS
 from axiograd.cli.attributing import class_indices, like_of, scores_of, targets_of
-from axiograd.cli.methods import FROM_ZERO, Methods
+from axiograd.cli.methods import Methods
 from axiograd.cli.samples import Samples
 from axiograd.errors import ConfigurationError, StorageError
 from axiograd.metrics import Blur, best_overlap, energy_inside, masking_curves, pointing_game
@@ -100,7 +101,7 @@ def measure(
             attribution = methods.attribute(name, x, targets, first=places[0])
             seconds = (methods.costs[name].seconds - spent) / len(x)
             values = {"seconds": torch.full((len(x),), seconds)}
-            if "completeness" in wanted and name in FROM_ZERO:
+            if "completeness" in wanted and METHODS[name].adds_up:
                 values["delta"] = attribution.double().flatten(1).sum(1) - difference
             if "masking" in wanted:
                 right = targets if labels is None else torch.tensor(labels, device=x.device)

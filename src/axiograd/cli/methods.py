@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from axiograd.attribution import (
-    Attribution,
-    ExpectedGradients,
-    Gradient,
-    InputXGradient,
-    IntegratedGradients,
-    LogGradient,
-    RandomAttribution,
-    Saliency,
-    XGradient,
-)
+from axiograd.attribution import Gradient
+from axiograd.attribution.methods import METHODS, find_method
 from axiograd.cli.options import read_list
 from axiograd.errors import ConfigurationError, NotHomogeneousError
 from axiograd.homogeneity import certify
@@ -28,18 +19,6 @@ from axiograd.homogeneity import certify
 if TYPE_CHECKING:
     from axiograd.homogeneity import Certificate
 
-TITLES = {
-    "x-gradient": "X-Gradient",
-    "integrated-gradients": "Integrated Gradients",
-    "expected-gradients": "Expected Gradients",
-    "input-x-gradient": "Input×Gradient",
-    "gradient": "Gradient",
-    "saliency": "Saliency",
-    "log-gradient": "Log-gradient",
-    "random": "Random",
-}
-#: Methods whose attributions are meant to add up to F(x) − F(0).
-FROM_ZERO = frozenset({"x-gradient", "integrated-gradients", "input-x-gradient"})
 #: Rows of inputs × steps that are in memory at once.
 ROWS = 16
 
@@ -50,11 +29,7 @@ def read_methods(given: list[str] | None, default: str = "x-gradient") -> list[s
     >>> read_methods(["x-gradient,integrated-gradients", "x-gradient"])
     ['x-gradient', 'integrated-gradients']
     """
-    names = list(dict.fromkeys(read_list(given))) or [default]
-    for name in names:
-        if name not in TITLES:
-            raise ConfigurationError(f"no method {name!r}: choose from {', '.join(TITLES)}.")
-    return names
+    return list(dict.fromkeys(find_method(name).name for name in read_list(given) or [default]))
 
 
 @dataclass
@@ -115,8 +90,7 @@ class Methods:
 
     def title(self, name: str) -> str:
         """As it is shown, with the number of steps where that matters."""
-        counted = name in {"integrated-gradients", "expected-gradients"}
-        return f"{TITLES[name]} ({self.steps})" if counted else TITLES[name]
+        return METHODS[name].titled(self.steps)
 
     def certificate(self, inputs: Tensor) -> Certificate:
         """The model's certificate for inputs of this shape."""
@@ -127,9 +101,16 @@ class Methods:
 
     def attribute(self, name: str, inputs: Tensor, target: Any, *, first: int = 0) -> Tensor:
         """Attributions by one method; its passes and its time are added to its cost."""
-        cost = self.costs[name]
-        make = self._maker(name, inputs, first)
-        method = make(Counted(self.model, cost))
+        entry, cost = METHODS[name], self.costs[name]
+        # What is drawn depends on the seed and the place of the batch alone, so that a resumed run draws the same.
+        method = entry.build(
+            Counted(self.model, cost),
+            steps=self.steps,
+            references=self._draw_from(inputs) if entry.needs_references else None,
+            generator=torch.Generator().manual_seed(self.seed * 100_003 + first),
+            internal_batch_size=ROWS,
+            **({"degree": self._degree(inputs)} if entry.certified else {}),
+        )
         if not self._warm:  # the first pass of a process allocates, and would be charged to the first method
             Gradient(self.model).attribute(inputs[:1], target if target is None else target[:1])
             self._warm = True
@@ -138,29 +119,6 @@ class Methods:
         cost.seconds += time.perf_counter() - start
         cost.samples += len(inputs)
         return found
-
-    def _maker(self, name: str, inputs: Tensor, first: int) -> Callable[[nn.Module], Attribution]:
-        # What is drawn depends on the seed and the place of the batch alone, so that a resumed run draws the same.
-        generator = torch.Generator().manual_seed(self.seed * 100_003 + first)
-        simple: dict[str, Callable[[nn.Module], Attribution]] = {
-            "input-x-gradient": InputXGradient,
-            "gradient": Gradient,
-            "saliency": Saliency,
-            "log-gradient": LogGradient,
-        }
-        if name in simple:
-            return simple[name]
-        if name == "random":
-            return lambda model: RandomAttribution(model, generator=generator)
-        if name == "integrated-gradients":
-            return lambda model: IntegratedGradients(model, n_steps=self.steps, internal_batch_size=ROWS)
-        if name == "expected-gradients":
-            references = self._draw_from(inputs)
-            return lambda model: ExpectedGradients(
-                model, references, n_samples=self.steps, generator=generator, internal_batch_size=ROWS
-            )
-        degree = self._degree(inputs)
-        return lambda model: XGradient(model, degree=degree)
 
     def _draw_from(self, inputs: Tensor) -> Tensor:
         found = inputs if self.references is None else self.references

@@ -49,8 +49,8 @@ Methods = Annotated[
         "--method",
         "-m",
         metavar="NAME,…",
-        help="x-gradient, integrated-gradients, expected-gradients, input-x-gradient, gradient, saliency, "
-        "log-gradient, random; several are shown side by side.  [default: x-gradient]",
+        help="x-gradient, integrated-gradients, input-x-gradient … (`?` lists all); several are shown side by side.  "
+        "[default: x-gradient]",
         show_default=False,
         rich_help_panel=METHODS,
     ),
