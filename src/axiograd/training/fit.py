@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import nn
 
+from axiograd._half_precision import require_products
 from axiograd.errors import ConfigurationError, MissingExtraError, StorageError
 from axiograd.training.batches import ensure_dataset
 from axiograd.training.objective import Objective, ensure_objective
@@ -90,6 +91,8 @@ def fit(
         raise ConfigurationError("compiled=True does not scale losses, which 16-mixed needs; use bf16-mixed or 32-true")
     if fabric is None:
         fabric = launch(accelerator, devices, num_nodes, strategy, precision)
+    if fabric.device.type == "cpu":
+        require_products(fabric.strategy.precision.precision)
     modes = [(module, module.training) for module in model.modules()]
     with kept_rng():
         run = Run(fabric, model, data, ensure_objective(loss, compiled=compiled), settings)
