@@ -15,8 +15,8 @@ def test_targets_that_mean_the_same_agree():
     method = axiograd.InputXGradient(NETWORK)
     expected = method.attribute(X, 2)
     for target in (torch.tensor(2), torch.tensor([2]), torch.full((4,), 2), [2, 2, 2, 2], (2,), [(2,)] * 4):
-        assert torch.equal(method.attribute(X, target), expected)
-    assert torch.equal(method.attribute(X, lambda out: out[:, 2]), expected)
+        torch.testing.assert_close(method.attribute(X, target), expected)
+    torch.testing.assert_close(method.attribute(X, lambda out: out[:, 2]), expected)
 
 
 def test_per_sample_targets_of_outputs_with_more_dimensions():
@@ -30,7 +30,9 @@ def test_per_sample_targets_of_outputs_with_more_dimensions():
     expected[1, 2] = 3 * x[1, 2] ** 2
     torch.testing.assert_close(attributed, expected)
     assert axiograd.Gradient(model).attribute(x, "all").shape == (9, 2, 3)
-    assert torch.equal(axiograd.Gradient(model).attribute(x, "all")[5], axiograd.Gradient(model).attribute(x, (1, 2)))
+    torch.testing.assert_close(
+        axiograd.Gradient(model).attribute(x, "all")[5], axiograd.Gradient(model).attribute(x, (1, 2))
+    )
 
 
 def test_none_for_outputs_of_one_scalar_per_sample():

@@ -20,7 +20,8 @@ def test_shapes_are_shown(quick, tmp_path):
     # Two contrasts, X-Gradient and IG of the X-DNN, then I×G and IG of the regular network.
     assert kept["maps"].shape == (2, 4, 32, 32)
     assert int(kept["maps"].max()) == 127
-    assert torch.equal(kept["maps"][0, 0], kept["maps"][1, 0])
+    # The same map at both contrasts, up to a level of 255 where a value lies between two.
+    assert int((kept["maps"][0, 0].int() - kept["maps"][1, 0].int()).abs().max()) <= 1
     assert kept["image"].shape == (3, 32, 32)
     assert not list(folder.glob("*.photos.*"))
 

@@ -21,7 +21,7 @@ def test_published_format_loads_and_gives_the_same_outputs(name, tmp_path):
     keys = publish(original, tmp_path / f"{name}_model_best.pth.tar")
     assert any("module." in key for key in keys)
     loaded = get_model(name, weights=tmp_path / f"{name}_model_best.pth.tar", **TINY[name]).eval()
-    torch.testing.assert_close(loaded(x), expected, rtol=0, atol=0)
+    torch.testing.assert_close(loaded(x), expected)
 
 
 def test_weights_by_name_are_found_in_the_root(tmp_path, monkeypatch):

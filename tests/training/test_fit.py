@@ -87,8 +87,8 @@ def test_the_best_weights_by_validation_are_kept(tmp_path, folder):
     recipe = Recipe(lr=0.5, epochs=4, batch_size=8)
     result = cpu_fit(model, (x, y), validation=(x, y), metric=metric, recipe=recipe, out=out)
     assert result.best == {"step": 10, "epoch": 2, "validation": 0.7}
-    assert torch.equal(model(x), seen[1][0])
-    assert not torch.equal(seen[1][0], seen[3][0])
+    torch.testing.assert_close(model(x), seen[1][0])
+    assert not torch.allclose(seen[1][0], seen[3][0], rtol=0.01, atol=0.01)
     assert [row["validation"] for row in result.history[:3]] == [0.1, 0.7, 0.3]
     if folder:
         assert torch.equal(checkpoint.read_tensors(result.weights)["0.weight"], model[0].weight)

@@ -12,7 +12,7 @@ def lives(model: nn.Module, x: Tensor) -> bool:
     twin = copy.deepcopy(model)
     twin.load_state_dict(model.state_dict())
     with torch.no_grad():
-        same = torch.equal(twin(x), model(x))
+        same = torch.allclose(twin(x), model(x))
     outputs = twin.train()(torch.cat([x, -x]))
     sum(output.square().mean() for output in tree_leaves(outputs)).backward()
     gradients = [p.grad for p in twin.parameters() if p.grad is not None]
