@@ -65,6 +65,10 @@ class Certificate:
     #: Dimensions that the proof holds for at any size, e.g. "x[0] ≥ 2".
     dynamic: tuple[str, ...] = ()
     baseline: bool = False
+    #: F is affine in x while its gates (ReLU signs, pooling winners, dropout masks) are held; biases are allowed.
+    piecewise_linear: bool = False
+    #: What spoils it: operators that are neither linear in x nor gates.
+    not_piecewise_linear: tuple[Violation, ...] = ()
     nodes: int = field(default=0, compare=False)
 
     def __bool__(self) -> bool:
@@ -99,9 +103,8 @@ class Certificate:
     def from_json(cls, text: str) -> "Certificate":
         content = json.loads(text)
         content["degrees"] = tuple(float("inf") if d == "any" else d for d in content["degrees"])
-        content["violations"] = tuple(
-            Violation(**{**v, "parameters": tuple(v["parameters"])}) for v in content["violations"]
-        )
+        for key in ("violations", "not_piecewise_linear"):
+            content[key] = tuple(Violation(**{**v, "parameters": tuple(v["parameters"])}) for v in content.get(key, ()))
         content["epsilons"] = tuple(Epsilon(**e) for e in content["epsilons"])
         for key in ("assumptions", "inputs", "dynamic"):
             content[key] = tuple(content[key])

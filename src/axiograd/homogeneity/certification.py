@@ -16,6 +16,7 @@ from axiograd.homogeneity.gradient import ancestors, cut_name, gradient_cuts
 from axiograd.homogeneity.inputs import Arguments, Leaf, take_apart
 from axiograd.homogeneity.interpret import Interpreter
 from axiograd.homogeneity.model import describe_mode, describe_model, require_shapes, unwrap
+from axiograd.homogeneity.piecewise import curved_operators
 from axiograd.homogeneity.report import Report
 from axiograd.homogeneity.trace import TRACING, Program, trace
 from axiograd.homogeneity.wording import LIFT_FIX
@@ -82,6 +83,7 @@ def _certify(model: Callable[..., Any], arguments: Arguments) -> tuple[Certifica
     degrees = tuple(_degree_of(value) for value, _ in outputs)
     floating = [d for d, (_, is_floating) in zip(degrees, outputs, strict=True) if is_floating]
     degree = _verdict(floating, report, traced=bool(outputs))
+    curved = _curved(program, arguments, report)
     report.assume(FINITE)
     certificate = Certificate(
         ok=degree is not None and not report.violations,
@@ -96,9 +98,19 @@ def _certify(model: Callable[..., Any], arguments: Arguments) -> tuple[Certifica
         inputs=tuple(leaf.describe() for leaf in arguments.leaves),
         dynamic=dynamic,
         baseline=shifted,
+        piecewise_linear=program is not None and not curved,
+        not_piecewise_linear=curved,
         nodes=visits,
     )
     return certificate, consulted
+
+
+def _curved(program: Program | None, arguments: Arguments, report: Report) -> tuple[Violation, ...]:
+    """What keeps the model from being piecewise linear with the gradient that autograd has of it."""
+    unseen = tuple(v for v in report.violations if v.kind in {"export", "random", "gradient"})
+    if program is None or unseen:
+        return unseen
+    return curved_operators(program, {name for name, i in program.inputs.items() if arguments.leaves[i].scales})
 
 
 def _walk(

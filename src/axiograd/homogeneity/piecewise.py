@@ -1,0 +1,124 @@
+"""Is a program piecewise linear: affine in its input for as long as every gate stays as it is?
+
+A value is fixed (it does not move until a gate switches), affine, or curved. A ReLU network is affine in x with or
+without biases; a product of two values that both depend on x is curved.
+"""
+
+import itertools
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch.utils import _pytree as pytree
+
+from axiograd.homogeneity.certificate import Violation
+from axiograd.homogeneity.gradient import ancestors
+from axiograd.homogeneity.location import locate
+from axiograd.homogeneity.mutation import bodies
+from axiograd.homogeneity.rules.axes import argument
+from axiograd.homogeneity.rules.piecewise import GATES, IN, LINEAR, LISTED, PRODUCTS, STEPS
+from axiograd.homogeneity.trace import Program
+
+_FIXED, _AFFINE, _CURVED = range(3)
+_WRAPPERS = {"wrap_with_autocast", "wrap", "tag_activation_checkpoint"}
+_FIX = "The held-gate step does not apply; the double backward pass does. ReLU, max pooling and their kin are gates."
+
+
+def curved_operators(program: Program, moving: set[str]) -> tuple[Violation, ...]:
+    """What keeps the outputs from being affine in the inputs named; nothing if they are."""
+    walk = _Walk()
+    nodes = list(program.graph_module.graph.nodes)
+    walk.state.update({node: _AFFINE if node.name in moving else _FIXED for node in nodes if node.op == "placeholder"})
+    outputs = [node for node in nodes if node.name in {o for o in program.outputs if isinstance(o, str)}]
+    needed = ancestors(outputs)
+    walk.run(node for node in nodes if node in needed)
+    return tuple(dict.fromkeys(spoilt for node in outputs for spoilt in walk.spoilt.get(node, ())))
+
+
+class _Walk:
+    def __init__(self) -> None:
+        self.state: dict[fx.Node, int] = {}
+        #: Of curved nodes: the operators that made them so.
+        self.spoilt: dict[fx.Node, tuple[Violation, ...]] = {}
+
+    def run(self, nodes: Iterable[fx.Node]) -> None:
+        for node in nodes:
+            if node not in self.state and node.op != "output":
+                self.state[node] = self._visit(node)
+
+    def of(self, item: Any) -> int:
+        """The most that any node in an argument moves."""
+        return max((self.state[n] for n in pytree.tree_leaves(item) if isinstance(n, fx.Node)), default=_FIXED)
+
+    def _visit(self, node: fx.Node) -> int:
+        moves = self.of((node.args, node.kwargs))
+        name = _name(node)
+        if moves == _FIXED or name in STEPS or not _is_floating(node):
+            return _FIXED
+        if moves == _CURVED:
+            sources = (self.spoilt.get(source, ()) for source in node.all_input_nodes)
+            self.spoilt[node] = tuple(dict.fromkeys(itertools.chain(*sources)))
+            return _CURVED
+        if getattr(node.target, "__name__", "") == "getitem":
+            return moves
+        inside = self._body(node)
+        if inside is not None:
+            return inside
+        reason = self._against(node, name)
+        if reason is None:
+            return _AFFINE
+        place, op = locate(node), name.replace("::", ".") or str(node.target)
+        self.spoilt[node] = (Violation(place.module, op, place.source, reason, _FIX, "curved", place.code),)
+        return _CURVED
+
+    def _against(self, node: fx.Node, name: str) -> str | None:
+        """Why the result is not affine though the arguments are; None if it is."""
+        if name in LINEAR or name in GATES:
+            if argument(node, "dtype") is not None and name in {"aten::view", "aten::view_copy"}:
+                return "The bits of a number are read as another type."
+            return None
+        if name in PRODUCTS:
+            moving = sum(any(self.of(argument(node, a)) for a in group) for group in PRODUCTS[name])
+            return "Two factors that both depend on the input are multiplied." if moving > 1 else None
+        if name in LISTED:
+            factors = [n for n in pytree.tree_leaves((node.args, node.kwargs)) if isinstance(n, fx.Node)]
+            moving = sum(self.of(factor) for factor in factors)
+            return "Two factors that both depend on the input are multiplied." if moving > 1 else None
+        if name in IN:
+            if argument(node, "training", default=False) is True:
+                return "The input is normalised by statistics of its own."
+            if argument(node, "rounding_mode") is not None:
+                return "A quotient is rounded."
+            others = {a.name for a in node.target._schema.arguments} - set(IN[name])  # type: ignore[union-attr]  # noqa: SLF001
+            moves = any(self.of(argument(node, other)) for other in others)
+            return "It is steered by a value that depends on the input." if moves else None
+        return "It is no linear operator and no gate."
+
+    def _body(self, node: fx.Node) -> int | None:
+        """Through an operator that merely runs a program of its own."""
+        if not isinstance(node.target, torch._ops.HigherOrderOperator) or str(node.target) not in _WRAPPERS:  # noqa: SLF001
+            return None
+        (body,) = bodies(node)
+        place = next(i for i, a in enumerate(node.args) if isinstance(a, fx.Node) and a.op == "get_attr")
+        inner = [n for n in body.graph.nodes if n.op == "placeholder"]
+        self.state.update({n: self.of(a) for n, a in zip(inner, node.args[place + 1 :], strict=True)})
+        self.run(body.graph.nodes)
+        results = next(n for n in body.graph.nodes if n.op == "output").all_input_nodes
+        self.spoilt[node] = tuple(dict.fromkeys(v for n in results for v in self.spoilt.get(n, ())))
+        return self.of(results)
+
+
+def _name(node: fx.Node) -> str:
+    schema = getattr(node.target, "_schema", None)
+    if schema is None:
+        python = getattr(node.target, "__name__", "")
+        return {"add": "aten::add", "sub": "aten::sub", "mul": "", "neg": "aten::neg"}.get(python, "")
+    name = str(schema.name)
+    return name[:-1] if name.endswith("_") and not name.endswith("__") else name
+
+
+def _is_floating(node: fx.Node) -> bool:
+    leaves = pytree.tree_leaves(node.meta.get("val"))
+    tensors = [v for v in leaves if isinstance(v, Tensor)]
+    return any(t.is_floating_point() or t.is_complex() for t in tensors) or len(tensors) < len(leaves) or not leaves
