@@ -4,9 +4,9 @@
 
 Processor time with one thread; with more, wall-clock time: a stack of models keeps several cores busy, the small
 products of one model do not. Both train on the same subsamples from the same weights, and both compute the validation
-ROC-AUC after every epoch. The loop is `axiograd.experiments.nhanes_plain`: `AttributionLoss`, `torch.optim.Adam`, and
-scikit-learn's `roc_auc_score`, or our own, which is faster; what a model costs once (X-Gradient certifies it) is spread
-over its epochs. Rounds alternate; medians.
+ROC-AUC after every epoch. The loop is `train_one` of `axiograd.experiments.nhanes.training`: `AttributionLoss`,
+`torch.optim.Adam`, and scikit-learn's `roc_auc_score`, or our own, which is faster; what a model costs once (X-Gradient
+certifies it) is spread over its epochs. Rounds alternate; medians.
 """
 
 import argparse
@@ -21,11 +21,9 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 from axiograd.errors import DataMissingError
-from axiograd.experiments.nhanes_data import load, subsamples
-from axiograd.experiments.nhanes_methods import METHODS
-from axiograd.experiments.nhanes_networks import Networks
-from axiograd.experiments.nhanes_plain import train_one
-from axiograd.experiments.nhanes_training import AT_ONCE, generator, initial, train
+from axiograd.experiments.nhanes.data import load, subsamples
+from axiograd.experiments.nhanes.networks import METHODS, Networks
+from axiograd.experiments.nhanes.training import AT_ONCE, generator, initial, train, train_one
 from axiograd.experiments.records import Records, markdown_table, provenance
 
 RESULTS = Path(__file__).parent / "results"

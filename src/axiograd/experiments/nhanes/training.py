@@ -1,21 +1,49 @@
-"""Training the networks of the NHANES experiment many at a time; `axiograd.experiments.nhanes_plain` is the loop."""
+"""Training the networks of Figure 1 many at a time, and `train_one`, which does it one at a time as a user would.
+
+The second is what the first must equal: `AttributionLoss`, `torch.optim.Adam` and a loop.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from axiograd.datasets._tensors import TensorData
-from axiograd.experiments.nhanes_auc import roc_auc
-from axiograd.experiments.nhanes_data import Subsamples, held_out, subsamples
-from axiograd.experiments.nhanes_methods import METHODS, Draws, Method, gradients
-from axiograd.experiments.nhanes_networks import Networks
+from axiograd.attribution import Attribution, ExpectedGradients, Gradient, LogGradient, XGradient
+from axiograd.datasets import TensorData
+from axiograd.errors import InputError, NotFiniteError
+from axiograd.experiments.nhanes.data import Subsamples, held_out, subsamples
+from axiograd.experiments.nhanes.networks import METHODS, Draws, Method, Networks, gradients
 from axiograd.models.mlp import MLP
+from axiograd.priors import Gini
+from axiograd.training.loss import AttributionLoss
+
+
+def roc_auc(scores: Tensor, targets: Tensor) -> Tensor:
+    """The share of (1, 0) pairs that are ranked right, a tie counting half, along the last axis; float64.
+
+    (Σ of mid-ranks of the ones − P(P + 1)/2) / (P·Q) with P ones and Q zeros.
+
+    >>> roc_auc(torch.tensor([[0.1, 0.4, 0.4, 0.8]]), torch.tensor([[0.0, 0.0, 1.0, 1.0]]))
+    tensor([0.8750], dtype=torch.float64)
+    """
+    if not scores.isfinite().all():
+        raise NotFiniteError("some of the scores are not finite: a network diverged, so it has no ROC-AUC")
+    ordered = scores.sort(-1).values
+    below = torch.searchsorted(ordered, scores)
+    up_to = torch.searchsorted(ordered, scores, right=True)
+    ranks = (below + up_to + 1).double() / 2
+    ones = targets.double()
+    n_ones, n_zeros = ones.sum(-1), (1 - ones).sum(-1)
+    if not (n_ones * n_zeros).all():
+        raise InputError("targets of one class only: ROC-AUC needs zeros and ones")
+    return ((ranks * ones).sum(-1) - n_ones * (n_ones + 1) / 2) / (n_ones * n_zeros)
+
 
 EPOCHS = 100
 LEARNING_RATE = 1e-3
@@ -122,3 +150,62 @@ def measure(
         values["epoch"] += trained.epoch.tolist()
         values["test"] += [round(evaluate(trained.networks, j, data, n), 6) for j, n in enumerate(some)]
     return values | {"seconds": round(time.process_time() - start, 2)}
+
+
+@dataclass(frozen=True)
+class PlainTrained:
+    """The weights with the best validation ROC-AUC, that ROC-AUC, and its epoch (from 1)."""
+
+    state: dict[str, Tensor]
+    val: float
+    epoch: int
+
+
+def task_loss(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Binary cross-entropy on the logit."""
+    return F.binary_cross_entropy_with_logits(outputs.squeeze(1), targets)
+
+
+def objective(
+    method: Method, weight: float, x: Tensor, references: int, generator: torch.Generator | None
+) -> Callable[[MLP, Tensor, Tensor], Tensor]:
+    """The loss of a batch, with the method's prior."""
+    if method.attribution == "none":
+        return lambda model, inputs, targets: task_loss(model(inputs), targets)
+    attributions: dict[str, Callable[[MLP], Attribution]] = {
+        "x-gradient": XGradient,
+        "gradient": Gradient,
+        "log-gradient": LogGradient,
+        "expected-gradients": lambda model: ExpectedGradients(model, x, references, generator=generator),
+    }
+    loss = AttributionLoss(task_loss, Gini(), weight, attributions[method.attribution], outputs=None)
+    return lambda model, inputs, targets: loss(model, inputs, targets).total
+
+
+def train_one(
+    model: MLP,
+    x: Tensor,
+    targets: Tensor,
+    x_val: Tensor,
+    val_targets: Tensor,
+    *,
+    method: Method,
+    weight: float = 0.0,
+    references: int = 1,
+    generator: torch.Generator | None = None,
+    epochs: int,
+    auc: Callable[[Tensor, Tensor], float] = lambda scores, targets: float(roc_auc(scores, targets)),
+) -> PlainTrained:
+    """Full-batch Adam; the model is left with its last weights."""
+    loss = objective(method, weight, x, references, generator)
+    optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE)
+    best = PlainTrained({}, -1.0, 0)
+    for epoch in range(1, epochs + 1):
+        optimizer.zero_grad()
+        loss(model, x, targets).backward()
+        optimizer.step()
+        with torch.no_grad():
+            found = auc(model(x_val).squeeze(1), val_targets)
+        if found > best.val:
+            best = PlainTrained({name: value.clone() for name, value in model.state_dict().items()}, found, epoch)
+    return best

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from axiograd.errors import ConfigurationError
-from axiograd.experiments.nhanes_data import Scaling, held_out, procedural, split, subsamples
+from axiograd.experiments.nhanes.data import Scaling, held_out, procedural, split, subsamples
 
 
 @pytest.mark.parametrize("i", [0, 1, 199])

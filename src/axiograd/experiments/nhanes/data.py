@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from axiograd.datasets import nhanes
-from axiograd.datasets._tensors import TensorData
+from axiograd.datasets import TensorData, nhanes
 from axiograd.errors import ConfigurationError
 from axiograd.experiments.item import Scale
 

@@ -3,12 +3,11 @@
 import pytest
 
 from axiograd.errors import DataMissingError
-from axiograd.experiments import nhanes_plan
-from axiograd.experiments.fig1 import LEFT, RIGHT
 from axiograd.experiments.item import Setting
-from axiograd.experiments.nhanes_data import procedural
-from axiograd.experiments.nhanes_results import choose
-from axiograd.experiments.nhanes_text import PAPER_LEFT
+from axiograd.experiments.nhanes import LEFT, RIGHT, plan as nhanes_plan
+from axiograd.experiments.nhanes.data import procedural
+from axiograd.experiments.nhanes.figure import PAPER_LEFT
+from axiograd.experiments.nhanes.plan import choose
 from axiograd.experiments.records import Records
 from axiograd.report._canvas import render
 

@@ -1,13 +1,12 @@
 """Figure 1 of the paper: a prior for sparse attributions on NHANES I, by what the attributions are.
 
 Left: six models, each with its best λ. Right: Expected Gradients with 1 to 128 references against X-Gradient.
-200 subsamples of 100 rows train a network of 118-512-128-32-1 each; see `axiograd.experiments.nhanes_training`.
+200 subsamples of 100 rows train a network of 118-512-128-32-1 each; see `axiograd.experiments.nhanes.training`.
 """
 
 from axiograd.experiments.item import Item, Scale
-from axiograd.experiments.nhanes_figure import left_figure, right_figure
-from axiograd.experiments.nhanes_plan import left, right
-from axiograd.experiments.nhanes_text import left_table, right_table
+from axiograd.experiments.nhanes.figure import left_figure, left_table, right_figure, right_table
+from axiograd.experiments.nhanes.plan import left, right
 
 #: Nothing here needs ImageNet, so the real data are the full scale.
 _SCALES: tuple[Scale, ...] = ("quick", "real")
