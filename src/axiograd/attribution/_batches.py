@@ -14,7 +14,9 @@ from torch.utils.data import (
     IterableDataset,
     RandomSampler,
     Sampler,
+    Subset,
     SubsetRandomSampler,
+    TensorDataset,
     WeightedRandomSampler,
 )
 
@@ -63,9 +65,7 @@ def check_order(loader: Iterable[Any]) -> None:
 
 def numbered(loader: Iterable[Any], wanted: Callable[[int], bool]) -> Iterator[tuple[int, Any]]:
     """The wanted batches and their numbers; others are not even loaded where the loader's sampler allows that."""
-    # A subclass may do more than its parts say (move to a device, take turns with other processes): only iterate it.
-    by_index = type(loader) is DataLoader and not isinstance(loader.dataset, IterableDataset)
-    if isinstance(loader, DataLoader) and by_index and loader.batch_sampler is not None:
+    if isinstance(loader, DataLoader) and _by_index(loader):
         # The loader comes first in zip: when it ends, nobody looks for a further wanted number.
         pairs = zip(_only(loader, wanted), filter(wanted, count()), strict=False)
         yield from ((i, batch) for batch, i in pairs)
@@ -73,9 +73,28 @@ def numbered(loader: Iterable[Any], wanted: Callable[[int], bool]) -> Iterator[t
     yield from ((i, batch) for i, batch in enumerate(loader) if wanted(i))
 
 
+def cheap_to_read(loader: Iterable[Any]) -> bool:
+    """Whether all batches can be had again at no cost worth mentioning: they are in memory, or pass by anyway."""
+    if not _by_index(loader):
+        return True
+    data = getattr(loader, "dataset", loader)
+    while isinstance(data, Subset):
+        data = data.dataset
+    return isinstance(data, TensorDataset | list | tuple) or hasattr(data, "per_sample")
+
+
 def to_device(inputs: Any, device: torch.device | None) -> Any:
     """The same structure on the device; on None, as it is."""
     return inputs if device is None else pytree.tree_map_only(Tensor, lambda t: t.to(device), inputs)
+
+
+def _by_index(loader: Iterable[Any]) -> bool:
+    # A subclass may do more than its parts say (move to a device, take turns with other processes): only iterate it.
+    return (
+        type(loader) is DataLoader
+        and not isinstance(loader.dataset, IterableDataset)
+        and loader.batch_sampler is not None
+    )
 
 
 class _Wanted(Sampler[list[int]]):

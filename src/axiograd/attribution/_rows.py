@@ -21,10 +21,11 @@ from axiograd.errors import NotFiniteError, TargetError
 
 @dataclass(frozen=True)
 class Rows:
-    """A batch, by its number in the loader, and its tensors."""
+    """A batch, by its number in the loader, its tensors, and a digest of what they were made from."""
 
     number: int
     tensors: dict[str, Tensor]
+    data: str
 
     @property
     def nbytes(self) -> int:

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from axiograd.attribution.store import Index, Shard, Store, safetensors
+from axiograd.attribution.store import Index, Shard, Store
 from axiograd.errors import StorageError
+from axiograd.runs import safetensors
 
 #: Shards that stay mapped into memory at once.
 _OPEN = 16

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterable, Iterator, Sized
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, Literal
 
 import torch
@@ -15,16 +16,16 @@ import torch
 from axiograd._typing import Target
 from axiograd._version import __version__
 from axiograd.attribution._arguments import Arguments
-from axiograd.attribution._batches import Split, check_order, numbered, split_batch, to_device
-from axiograd.attribution._fingerprint import describe, differences, digest
+from axiograd.attribution._batches import Split, cheap_to_read, check_order, numbered, split_batch, to_device
 from axiograd.attribution._rows import Rows, rows_of
 from axiograd.attribution.attribution_dataset import AttributionDataset
 from axiograd.attribution.base import Attribution
 from axiograd.attribution.expected_gradients import ExpectedGradients
 from axiograd.attribution.references import _Loader
-from axiograd.attribution.store import Index, Store, safetensors
-from axiograd.errors import ConfigurationError, InputError, MissingExtraError, StorageError
+from axiograd.attribution.store import Index, Store
+from axiograd.errors import ConfigurationError, InputError, StorageError
 from axiograd.homogeneity.behind import module_of
+from axiograd.runs import describe, digest, plain, progress_bar, refuse_other, safetensors, spread
 
 
 def attribute_dataset(
@@ -44,7 +45,8 @@ def attribute_dataset(
 
     Targets are the batches' labels, each sample's largest output ("predicted"), or what `attribute` takes. Generators
     that the method holds are seeded anew for each batch, from their state at the start, so that a resumed run equals
-    an uninterrupted one. At most about two shards are in memory; the process may be killed at any time.
+    an uninterrupted one. At most about two shards are in memory; the process may be killed at any time. What is
+    stored is compared with the loader's batches: all that are in memory, else the first, middle and last of a shard.
 
     >>> import tempfile, axiograd
     >>> method = axiograd.Gradient(lambda x: x @ torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
@@ -65,8 +67,9 @@ def attribute_dataset(
     settings = {"target": target, "dtype": dtype, "baselines": baselines, "additional": additional_forward_args}
     store = Store(out)
     run = _Run(method, loader, target, dtype, baselines, additional_forward_args, split, shard_bytes, store)
-    with store.writing(), _own_seeds(method), _bar(progress) as advance:
-        run.go(settings, advance)
+    shown = progress_bar("attributions", shown=progress, extra="storage")
+    with store.writing(), _own_seeds(method), shown as update:
+        run.go(settings, update)
     return AttributionDataset(out, verify=False)
 
 
@@ -83,51 +86,64 @@ class _Run:
     store: Store
     pending: list[Rows] = field(default_factory=list)
 
-    def go(self, settings: dict[str, Any], advance: Any) -> None:
+    def go(self, settings: dict[str, Any], update: Any) -> None:
         found = self.store.read()
         finished = [s for s in found.shards if not self.store.missing(s)] if found else []
-        done = {i for s in finished for i in range(s.first_batch, s.first_batch + s.batches)}
-        stream = numbered(self.loader, lambda i: i == 0 or i not in done)
-        number, batch = next(stream, (None, None))
-        if number is None:
+        done = {s.first_batch + i for s in finished for i in range(s.batches)}
+        looked_at = (
+            done if cheap_to_read(self.loader) else {s.first_batch + i for s in finished for i in spread(s.batches, 3)}
+        )
+        stream = numbered(self.loader, lambda i: i == 0 or i not in done or i in looked_at)
+        first = next(stream, None)
+        if first is None:
             raise InputError("the loader is empty: there is nothing to attribute.")
-        index = self._begin(found, self._describe(settings, batch), batch)
+        index = self._begin(found, self._describe(settings, first[1]), first[1])
         for shard in finished:
             self.store.check(shard)
-        advance(len(done), _size(self.loader))
-        if index.complete and len(done) == index.batches:
-            return
+        update(advance=len(done), total=_size(self.loader))
         # Shards that were deleted are made again with the batches that they had.
         planned = {s.first_batch: s.batches for s in index.shards if s.first_batch not in done}
-        if number not in done:
-            index = self._add(index, number, batch, planned)
-            advance(1)
-        for i, later in stream:
-            index = self._add(index, i, later, planned)
-            advance(1)
+        known = {s.first_batch + i: text for s in index.shards for i, text in enumerate(s.data)}
+        stored, last = index.batches, -1
+        for last, batch in chain([first], stream):
+            data = _digest(batch)
+            if last in known and known[last] != data:
+                raise self._other_data(f"batch {last} is another one there")
+            if index.complete and last >= stored:
+                raise self._other_data(f"it has {stored} batches there, and more here")
+            if last not in done:
+                index = self._add(index, last, batch, data, planned)
+                update(advance=1)
+        if last + 1 < stored and max(done, default=-1) > last:
+            raise self._other_data(f"it has {stored} batches there, and {last + 1} here")
         if self.pending:
             index = self._flush(index)
-        self.store.write_index(replace(index, complete=True))
+        if not index.complete:
+            self.store.write_index(replace(index, complete=True))
+
+    def _other_data(self, what: str) -> StorageError:
+        return StorageError(
+            f"{self.store.folder} belongs to another data set: {what}. Nothing was overwritten. Choose another folder, "
+            "or delete that one."
+        )
 
     def _describe(self, settings: dict[str, Any], batch: Any) -> dict[str, Any]:
         own = {k: v for k, v in vars(self.method).items() if k != "model" and not k.startswith("_")}
+        states = {name: digest(generator.get_state()) for name, generator in _generators(self.method).items()}
         described = {
             "axiograd": __version__,
             "method": {"name": type(self.method).__name__} | describe(own),
+            "generators": {name: state for name, state in states.items() if not name.startswith("_")},
             "model": describe(self.method.model),
             **describe(settings),
             "batches": _size(self.loader),
-            "first batch": digest(json.dumps(describe(batch))),
+            "first batch": _digest(batch),
         }
-        return dict(json.loads(json.dumps(described)))
+        return dict(plain(described))
 
     def _begin(self, found: Index | None, run: dict[str, Any], batch: Any) -> Index:
         if found is not None:
-            if different := differences(found.run, run):
-                raise StorageError(
-                    f"{self.store.folder} belongs to another run; different are {'; '.join(different)}. "
-                    "Choose another folder, or delete that one."
-                )
+            refuse_other(self.store.folder, found.run, run, "Choose another folder, or delete that one.")
             return found
         arguments = Arguments.ensure(self.split(batch)[0], self.additional)
         kind = "tensor" if arguments.single else "tuple" if isinstance(arguments.slots[0], int) else "dict"
@@ -136,14 +152,14 @@ class _Run:
         self.store.write_index(index)
         return index
 
-    def _add(self, index: Index, number: int, batch: Any, planned: dict[int, int]) -> Index:
+    def _add(self, index: Index, number: int, batch: Any, data: str, planned: dict[int, int]) -> Index:
         module = module_of(self.method.model)
         parameter = next(module.parameters(), None) if module is not None else None
         inputs, label = to_device(self.split(batch), None if parameter is None else parameter.device)
         _seed(self.method, index.seed, number)
         call = {"baselines": self.baselines, "additional_forward_args": self.additional}
         tensors = rows_of(self.method, inputs, label, self.target, self.dtype, call)
-        self.pending.append(Rows(number, tensors))
+        self.pending.append(Rows(number, tensors, data))
         first = self.pending[0].number
         full = sum(rows.nbytes for rows in self.pending) >= self.shard_bytes
         if len(self.pending) == planned[first] if first in planned else full:
@@ -162,8 +178,9 @@ class _Run:
                 "them labels or none."
             )
         whole = {k: torch.cat([rows.tensors[k] for rows in self.pending]) for k in self.pending[0].tensors}
+        data = tuple(rows.data for rows in self.pending)
         self.pending.clear()
-        index = index.with_shard(self.store.write_shard(name, whole, first, n))
+        index = index.with_shard(self.store.write_shard(name, whole, first, data))
         self.store.write_index(index)
         return index
 
@@ -202,28 +219,5 @@ def _own_seeds(method: Attribution) -> Iterator[None]:
             generator.set_state(states[name])
 
 
-@contextmanager
-def _bar(progress: bool) -> Iterator[Any]:
-    """``advance(n, total)`` moves a bar, or nothing."""
-    if not progress:
-        yield lambda *_: None
-        return
-    try:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-    except ImportError:
-        raise MissingExtraError("rich", "storage", "a progress bar (progress=True)") from None
-    columns = (
-        TextColumn("attributions"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("batches"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task("attributions", total=None)
-
-        def advance(n: int, total: int | None = None) -> None:
-            bar.update(task, advance=n, total=total)
-
-        yield advance
+def _digest(batch: Any) -> str:
+    return digest(json.dumps(describe(batch)))

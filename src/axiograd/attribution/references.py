@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, default_collate
 
 from axiograd.errors import BaselineError
+from axiograd.runs import describe_samples
 
 
 class References(ABC):
@@ -61,6 +62,9 @@ class _Dataset(References):
         if len(dataset) == 0:
             raise BaselineError("the data set of references is empty.")
         self.dataset = dataset
+
+    def _run_identity(self) -> dict[str, Any]:
+        return describe_samples(self.dataset, self.dataset.__getitem__)
 
     def draw(self, n: int, n_inputs: int, generator: torch.Generator | None) -> tuple[Tensor, ...]:
         order = _order(len(self.dataset), n, generator)

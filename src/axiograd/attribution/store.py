@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -14,8 +13,8 @@ from typing import Any
 
 from torch import Tensor
 
-from axiograd._files import replacing
-from axiograd.errors import MissingExtraError, StorageError
+from axiograd.errors import StorageError
+from axiograd.runs import alone, file_sha256, replacing, safetensors, writing
 
 _FORMAT = 1
 _INDEX = "index.json"
@@ -25,7 +24,7 @@ _MARGIN = 2**20
 
 @dataclass(frozen=True)
 class Shard:
-    """One finished file: which batches are in it, how many rows, and how to know that it is intact."""
+    """One finished file: which batches are in it, how many rows, how to know that it is intact, and whose it is."""
 
     file: str
     first_batch: int
@@ -33,6 +32,8 @@ class Shard:
     rows: int
     size: int
     sha256: str
+    #: A digest of each batch that it was made from.
+    data: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,8 @@ class Store:
                 raise StorageError(
                     f"{path} has format {content['format']}, this version reads {_FORMAT}: choose another folder."
                 )
-            return Index(**content | {"shards": tuple(Shard(**shard) for shard in content["shards"])})
+            shards = (Shard(**shard | {"data": tuple(shard.get("data", ()))}) for shard in content["shards"])
+            return Index(**content | {"shards": tuple(shards)})
         except (ValueError, KeyError, TypeError) as error:
             raise StorageError(
                 f"{path} is damaged ({error}): restore it from a copy, or delete the folder and run again."
@@ -91,14 +93,7 @@ class Store:
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Create the folder if need be, and keep other processes from writing into it."""
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            lock = (self.folder / ".lock").open("w")
-        except OSError as error:
-            raise StorageError(f"cannot write into {self.folder}: {error}. Choose another folder.") from error
-        with lock:
-            if not _locked(lock):
-                raise StorageError(f"another process is writing into {self.folder}: wait for it, or stop it.")
+        with alone(self.folder):
             for leftover in self.folder.glob("*.tmp"):
                 leftover.unlink()
             yield
@@ -109,14 +104,14 @@ class Store:
         with self._replacing(_INDEX, len(text)) as temporary:
             temporary.write_text(text, encoding="utf-8")
 
-    def write_shard(self, name: str, tensors: Mapping[str, Tensor], first_batch: int, batches: int) -> Shard:
-        """Write one shard, and only then describe it for the index."""
+    def write_shard(self, name: str, tensors: Mapping[str, Tensor], first_batch: int, data: tuple[str, ...]) -> Shard:
+        """Write one shard, and only then describe it for the index; `data` has a digest of each of its batches."""
         save_file = safetensors().torch.save_file
         rows = len(next(iter(tensors.values())))
         with self._replacing(name, sum(t.nbytes for t in tensors.values())) as temporary:
             save_file({k: t.contiguous() for k, t in tensors.items()}, temporary)
-            size, sha256 = temporary.stat().st_size, _sha256(temporary)
-        return Shard(name, first_batch, batches, rows, size, sha256)
+            size, sha256 = temporary.stat().st_size, file_sha256(temporary)
+        return Shard(name, first_batch, len(data), rows, size, sha256, data)
 
     def missing(self, shard: Shard) -> bool:
         """Whether the file is gone."""
@@ -128,7 +123,7 @@ class Store:
         if self.missing(shard):
             raise StorageError(f"{path} is missing: run attribute_dataset again, which recomputes it and nothing else.")
         size = path.stat().st_size
-        if size != shard.size or (content and _sha256(path) != shard.sha256):
+        if size != shard.size or (content and file_sha256(path) != shard.sha256):
             what = f"{size} bytes instead of {shard.size}" if size != shard.size else "its checksum differs"
             raise StorageError(
                 f"{path} is damaged ({what}): delete this file and run attribute_dataset again, which recomputes it "
@@ -139,44 +134,20 @@ class Store:
     @contextmanager
     def _replacing(self, name: str, size: int) -> Iterator[Path]:
         """A temporary path whose file takes the name's place once it is safe on the disk."""
-        try:
-            free = shutil.disk_usage(self.folder).free
-            if free < size + _MARGIN:
-                raise StorageError(
-                    f"{self.folder} has {free / 2**20:.0f} MiB free, {name} needs {size / 2**20:.0f}: make room and "
-                    "run again; finished shards are kept."
-                )
-            with replacing(self.folder / name, self.folder / f"{name}.tmp") as temporary:
-                yield temporary
-        except (OSError, safetensors().SafetensorError) as error:
+        kept = "Finished shards are kept."
+        free = shutil.disk_usage(self.folder).free
+        if free < size + _MARGIN:
             raise StorageError(
-                f"cannot write {self.folder / name}: {error}. Mend that and run again; finished shards are kept."
+                f"{self.folder} has {free / 2**20:.0f} MiB free, {name} needs {size / 2**20:.0f}: make room and run "
+                f"again. {kept}"
+            )
+        try:
+            with (
+                writing(self.folder / name, kept),
+                replacing(self.folder / name, self.folder / f"{name}.tmp") as temporary,
+            ):
+                yield temporary
+        except safetensors().SafetensorError as error:  # the library's own word for what the system said
+            raise StorageError(
+                f"cannot write {self.folder / name}: {error}. Mend that and run again. {kept}"
             ) from error
-
-
-def safetensors() -> Any:
-    """The library, or what to install."""
-    try:
-        import safetensors
-        import safetensors.torch
-    except ImportError:
-        raise MissingExtraError("safetensors", "storage", "storing attributions") from None
-    return safetensors
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _locked(file: Any) -> bool:
-    """Lock the file until it is closed, also by a crash; where the system has no such locks, go ahead."""
-    try:
-        import fcntl
-    except ImportError:
-        return True
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True

@@ -15,10 +15,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from axiograd._files import write_atomically
 from axiograd._version import __version__
 from axiograd.errors import ConfigurationError, MissingExtraError, StorageError
 from axiograd.homogeneity import to_xdnn
+from axiograd.runs.files import write_atomically
 
 FORMAT = 1
 KEY = "axiograd.conversion"

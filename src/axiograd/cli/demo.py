@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.panel import Panel
 from rich.rule import Rule
 
-from axiograd._files import check_writable, replacing, write_atomically
 from axiograd.cli import options
 from axiograd.cli.output import Output, speaking
 from axiograd.errors import ConfigurationError
+from axiograd.runs.files import check_writable, replacing, write_atomically
 
 if TYPE_CHECKING:
     import torch

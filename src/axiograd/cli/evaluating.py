@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from axiograd._files import write_atomically
 from axiograd.attribution.methods import METHODS
 from axiograd.cli.attributing import class_indices, like_of, scores_of, targets_of
 from axiograd.cli.methods import Methods
@@ -19,6 +18,7 @@ from axiograd.cli.samples import Samples
 from axiograd.errors import ConfigurationError, StorageError
 from axiograd.metrics import Blur, best_overlap, energy_inside, masking_curves, pointing_game
 from axiograd.metrics.masking_value import MaskingValue
+from axiograd.runs.files import write_atomically
 
 MASKING = ("KPM", "KNM", "KAM", "RAM")
 LOCALISATION = ("energy inside", "pointing game", "best IoU")

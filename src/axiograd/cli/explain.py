@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
-from axiograd._files import check_writable
 from axiograd.cli import options
 from axiograd.cli.output import Output, plain_table, speaking, words
 from axiograd.errors import ConfigurationError
+from axiograd.runs.files import check_writable
 
 if TYPE_CHECKING:
     from axiograd.cli.picturing import Story

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import torch
 from torch import Tensor
 
-from axiograd._files import write_atomically
 from axiograd.cli.attributing import Attributed, completeness
 from axiograd.cli.classes import ClassNames
 from axiograd.cli.methods import Methods
 from axiograd.cli.samples import Samples
 from axiograd.errors import MissingExtraError
+from axiograd.runs.files import write_atomically
 
 if TYPE_CHECKING:
     from axiograd.homogeneity import Certificate

@@ -18,12 +18,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from axiograd._files import write_atomically
 from axiograd.attribution import InputXGradient, IntegratedGradients
 from axiograd.datasets import IMAGENET, SQUEEZENET, TINY_IMAGENET, ImageFiles, imagenet_sample, tiny_imagenet
 from axiograd.errors import MissingExtraError
 from axiograd.homogeneity.conversion import to_xdnn
 from axiograd.models import get_model
+from axiograd.runs.files import write_atomically
 
 T = TypeVar("T")
 

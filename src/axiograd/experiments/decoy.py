@@ -24,11 +24,11 @@ from typing import Any
 
 import torch
 
-from axiograd._files import write_atomically
 from axiograd.errors import ConfigurationError
 from axiograd.experiments.confounded import SETS, Confounded, load
 from axiograd.experiments.decoy_training import BATCH, LEARNING_RATE, METHODS, train
 from axiograd.experiments.records import Piece, Records, markdown_table, mean_and_std, provenance
+from axiograd.runs.files import write_atomically
 
 GRID = (0.1, 1.0, 10.0, 100.0)
 #: How often the grid goes on beyond an end.

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from axiograd._files import write_atomically
 from axiograd._version import __version__
 from axiograd.errors import ConfigurationError, StorageError
+from axiograd.runs.files import write_atomically
 
 FORMAT = 1
 

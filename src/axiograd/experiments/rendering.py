@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from axiograd._files import write_atomically
 from axiograd.experiments.item import Item, Setting, Table
 from axiograd.experiments.records import Records, provenance
 from axiograd.report import _canvas as canvas
+from axiograd.runs.files import write_atomically
 
 
 @dataclass(frozen=True)

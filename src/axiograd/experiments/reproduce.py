@@ -16,11 +16,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from axiograd._files import check_writable
 from axiograd.errors import AxiogradError, ConfigurationError, MissingExtraError
 from axiograd.experiments.item import Item, Plan, Setting, Work
 from axiograd.experiments.records import Records, read
 from axiograd.experiments.rendering import Rendered, render
+from axiograd.runs.files import check_writable
 
 #: Where each item is defined. Modules are imported when asked for.
 ITEMS: Mapping[str, str] = {

@@ -13,11 +13,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from axiograd._files import write_atomically
 from axiograd.experiments import decoy
 from axiograd.experiments.item import Item
 from axiograd.experiments.records import provenance, read
 from axiograd.experiments.reproduce import ITEMS, find
+from axiograd.runs.files import write_atomically
 
 #: What is said of a scale, before the name of its data.
 SCALES = {"full": "Full scale, on", "real": "On", "quick": "Quick form, on"}

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from axiograd._files import write_atomically
 from axiograd.errors import ConfigurationError, MissingExtraError
+from axiograd.runs.files import write_atomically
 
 #: Where a figure goes: one file or several, PNG, PDF or SVG by their endings.
 Destination: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from axiograd._files import write_atomically
 from axiograd._version import __version__
 from axiograd.errors import ConfigurationError, InputError, StorageError
 from axiograd.report import _markup as markup
@@ -20,6 +19,7 @@ from axiograd.report._tables import as_rows, table
 from axiograd.report.arrays import CLIP, Channels
 from axiograd.report.colours import ANCHORS
 from axiograd.report.sample import Sample, read_sample
+from axiograd.runs.files import write_atomically
 
 
 class Report:

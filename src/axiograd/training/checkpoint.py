@@ -21,8 +21,8 @@ from typing import Any
 
 from torch import Tensor
 
-from axiograd._files import replacing, sync, write_bytes
 from axiograd.errors import MissingExtraError, StorageError
+from axiograd.runs.files import replacing, sync, write_bytes
 
 FORMAT = 1
 Tensors = dict[str, Tensor]

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from axiograd._files import write_atomically
 from axiograd.errors import MissingExtraError
+from axiograd.runs.files import write_atomically
 
 Row = Mapping[str, float | int | str]
 

@@ -1,0 +1,334 @@
+"""What a run's numbers depend on, described so that two runs can be told apart and the difference named."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from pathlib import Path, PurePath
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from axiograd._functions import global_values, own_values
+from axiograd.errors import StorageError
+
+#: Objects hold objects that hold objects; what matters is near the surface.
+_DEPTH = 6
+#: What begins with this could not be described in full: a change of it may go unnoticed.
+UNNAMED = "unnamed: "
+#: Ours; like the code of installed packages, it is known by its name and not looked into.
+_OURS = "axiograd"
+#: Bytes of a tensor that are read in full; of a larger one, a sum over everything and rows spread over the whole.
+_WHOLE = 2**28
+_ROWS = 4096
+#: Differences that a message lists.
+_LISTED = 12
+
+
+def digest(*parts: bytes | str | Tensor) -> str:
+    """A short SHA-256 of tensors (dtype, shape and values), texts and bytes.
+
+    >>> digest(torch.zeros(2)) == digest(torch.zeros(2)), digest(torch.zeros(2)) == digest(torch.zeros(2, 1))
+    (True, False)
+    """
+    sha = hashlib.sha256()
+    for part in parts:
+        if isinstance(part, Tensor):
+            sha.update(f"{part.dtype}{tuple(part.shape)}{part.layout}".encode())
+            for piece in _dense(part):
+                sha.update(_content(piece))
+        else:
+            sha.update(part.encode() if isinstance(part, str) else part)
+    return sha.hexdigest()[:16]
+
+
+def _dense(tensor: Tensor) -> tuple[Tensor, ...]:
+    """The dense tensors that one is made of."""
+    tensor = tensor.detach()
+    if tensor.is_quantized:
+        return (tensor.int_repr(), torch.tensor([float(tensor.q_scale())]))
+    if tensor.layout == torch.sparse_coo:
+        whole = tensor.coalesce()
+        return (whole.indices(), whole.values())
+    return (tensor if tensor.layout == torch.strided else tensor.to_dense(),)
+
+
+def _content(tensor: Tensor) -> Any:
+    if tensor.is_meta:
+        return b""
+    flat = tensor.cpu().contiguous().resolve_conj().resolve_neg()
+    if flat.nbytes <= _WHOLE or flat.dim() == 0 or len(flat) <= _ROWS:
+        return flat.reshape(-1).view(torch.uint8).numpy().data
+    rows = torch.linspace(0, len(flat) - 1, _ROWS, dtype=torch.float64).long()
+    every = flat.reshape(-1).view(torch.uint8)
+    words = every[: len(every) // 8 * 8].view(torch.int64)
+    total = int(words.sum()).to_bytes(8, "big", signed=True)
+    return bytes(flat[rows].reshape(-1).view(torch.uint8).numpy().data) + total
+
+
+def describe(value: Any) -> Any:
+    """JSON that is the same for the same value in another process: settings by name, tensors as digests.
+
+    A module is described by its class, its settings and the values of its parameters and buffers.
+
+    >>> describe({"steps": 8, "x": torch.zeros(2), "f": max})
+    {'steps': 8, 'x': 'torch.float32 [2] ed5299774776d899', 'f': 'builtins.max'}
+    >>> describe(functools.partial(round, ndigits=2))
+    {'partial': 'builtins.round', 'ndigits': 2}
+    """
+    return _Describer().of(value, _DEPTH)
+
+
+def structure(module: nn.Module) -> dict[str, Any]:
+    """A module as `describe` has it, but for the values that its `state_dict` holds: those are trained, not given.
+
+    >>> structure(nn.Dropout(0.1))
+    {'': {'type': 'torch.nn.modules.dropout.Dropout', 'p': 0.1, 'inplace': False}}
+    """
+    return _Describer(values=False).modules(module)
+
+
+class _Describer:
+    """One walk; objects that hold each other are described once."""
+
+    def __init__(self, *, values: bool = True) -> None:
+        self.values = values
+        #: The objects themselves too: an id may be given again to another when they are gone.
+        self.seen: dict[int, Any] = {}
+
+    def of(self, value: Any, depth: int) -> Any:
+        if isinstance(value, np.ndarray):
+            if value.dtype.kind not in "biufc":
+                return f"{value.dtype} {list(value.shape)} {digest(repr(value.tolist()))}"
+            value = torch.as_tensor(np.ascontiguousarray(value))
+        for kind, description in _SIMPLE:
+            if isinstance(value, kind):
+                return description(value)
+        if id(value) in self.seen:
+            return f"{_name(type(value))}, as above"
+        if depth == 0:
+            return f"{UNNAMED}{_name(type(value))}"
+        self.seen[id(value)] = value
+        found = self._composed(value, depth - 1)
+        if isinstance(value, Mapping | tuple | list | set | frozenset | functools.partial):
+            del self.seen[id(value)]  # equal ones may or may not be the same one
+        return found
+
+    def _composed(self, value: Any, depth: int) -> Any:
+        own = getattr(type(value), "_run_identity", None)
+        if own is not None:
+            return self.of(own(value), depth + 1)
+        if isinstance(value, nn.Module):
+            return self.modules(value, depth)
+        if isinstance(value, Mapping | tuple | list | set | frozenset):
+            return self._container(value, depth)
+        if isinstance(value, functools.partial):
+            arguments = {str(place): one for place, one in enumerate(value.args)} | value.keywords
+            return {"partial": self.of(value.func, depth)} | {k: self.of(v, depth) for k, v in arguments.items()}
+        if isinstance(value, FunctionType):
+            return self._function(value, depth)
+        if isinstance(value, MethodType):
+            return {"method": self.of(value.__func__, depth), "of": self.of(value.__self__, depth)}
+        if isinstance(value, type):
+            return self._class(value)
+        return self._object(value, depth)
+
+    def _container(self, value: Any, depth: int) -> Any:
+        if isinstance(value, Mapping):
+            return {str(key): self.of(one, depth) for key, one in value.items()}
+        if isinstance(value, tuple | list):
+            if all(isinstance(one, bool | int | float | str | None) for one in value) and len(value) > 8:  # noqa: PLR2004
+                return f"{type(value).__name__} of {len(value)} {digest(repr(list(value)))}"
+            return [self.of(one, depth) for one in value]
+        return sorted(json.dumps(self.of(one, depth)) for one in value)
+
+    def modules(self, root: nn.Module, depth: int = _DEPTH) -> dict[str, Any]:
+        """Every module under its name: class, settings, and what of its tensors is not trained."""
+        everything = dict(root.named_modules())
+        self.seen |= {id(module): module for module in everything.values()}
+        return {name: self._module(module, depth) for name, module in everything.items()}
+
+    def _module(self, module: nn.Module, depth: int) -> dict[str, Any]:
+        found: dict[str, Any] = {"type": self._class(type(module))}
+        if self.values and not module.training:
+            found["mode"] = "eval"
+        kept = module._non_persistent_buffers_set  # noqa: SLF001 - there is no public way to know
+        for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
+            found[name] = self._tensor(parameter, given=self.values)
+            if not self.values and not parameter.requires_grad:
+                found[name] += ", frozen"
+        for name, buffer in module.named_buffers(recurse=False, remove_duplicate=False):
+            found[name] = self._tensor(buffer, given=self.values or name in kept)
+        for name, value in vars(module).items():
+            if name in _OF_TORCH or isinstance(value, nn.Module):
+                continue
+            if name.startswith("_") and not isinstance(value, _PRIVATE if self.values else _PRIVATE[:4]):
+                continue
+            found[name] = self.of(value, depth)
+        hooks = [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]  # noqa: SLF001
+        if hooks:
+            found["hooks"] = [self.of(hook, depth) for hook in hooks]
+        return found
+
+    @staticmethod
+    def _tensor(tensor: Tensor, *, given: bool) -> str:
+        if isinstance(tensor, nn.UninitializedParameter | nn.UninitializedBuffer):
+            return "not known before the first call"
+        kind = f"{tensor.dtype} {list(tensor.shape)}"
+        return f"{kind} {digest(tensor)}" if given else kind
+
+    def _function(self, function: FunctionType, depth: int) -> Any:
+        name = _name(function)
+        if _of_library(function.__module__) and "<" not in name:
+            return name
+        described: dict[str, Any] = {"function": name, "code": _code(function.__code__)}
+        read = (Tensor, np.ndarray, nn.Module, bool, int, float, str, FunctionType, functools.partial)
+        seen = {k: v for k, v in global_values(function).items() if isinstance(v, read) and v is not function}
+        held = self.of(own_values(function), depth), self.of(seen, depth)
+        if any(held):
+            described["holds"] = digest(json.dumps(held, sort_keys=True))
+        if function.__name__ == "<lambda>":
+            described["name"] = f"{UNNAMED}a lambda"
+        elif any(unnamed({"": part}) for part in held):
+            described["name"] = f"{UNNAMED}what {function.__qualname__} holds"
+        return described
+
+    @staticmethod
+    def _class(kind: type) -> str:
+        """Its name and, where it is the user's own, its code and constants, inherited ones too."""
+        parts = []
+        for one in kind.__mro__:
+            if _of_library(one.__module__):
+                continue
+            for name, member in sorted(vars(one).items()):
+                member = getattr(member, "__func__", member)  # noqa: PLW2901 - what a static or class method wraps
+                member = getattr(member, "fget", member)  # noqa: PLW2901
+                if isinstance(member, FunctionType):
+                    parts.append(f"{name} {_code(member.__code__)}")
+                elif isinstance(member, bool | int | float | str) and not name.startswith("__"):
+                    parts.append(f"{name} {member!r}")
+        return f"{_name(kind)} {digest(*parts)}" if parts else _name(kind)
+
+    def _object(self, value: Any, depth: int) -> Any:
+        if callable(value) and hasattr(value, "__qualname__"):
+            return _name(value)
+        if is_dataclass(value):
+            held = {field.name: getattr(value, field.name) for field in fields(value)}
+        else:
+            held = dict(getattr(value, "__dict__", {}))
+            slots = [slot for kind in type(value).__mro__ for slot in getattr(kind, "__slots__", ())]
+            held |= {slot: getattr(value, slot) for slot in slots if hasattr(value, slot)}
+        shown = {name: one for name, one in held.items() if not name.startswith("_")}
+        described: dict[str, Any] = {"type": self._class(type(value))}
+        shown_as = repr(value)
+        if not held and " at 0x" not in shown_as:
+            described["repr"] = shown_as
+        elif not held and not _of_library(type(value).__module__) and not callable(value):
+            described["name"] = f"{UNNAMED}{_name(type(value))}"
+        return described | {name: self.of(one, depth) for name, one in shown.items()}
+
+
+#: Attributes that torch's modules keep for themselves.
+_OF_TORCH = {*vars(nn.Module()), "_is_hf_initialized"}
+#: Private attributes of these kinds are settings, too.
+_PRIVATE = (bool, int, float, str, list, tuple, Tensor)
+
+_SIMPLE: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
+    (Enum, str),
+    (bool | int | float | str | None, lambda value: value if value == value else "nan"),  # noqa: PLR0124
+    (bytes, digest),
+    (complex, str),
+    (np.generic, lambda value: value.item()),
+    (Tensor, lambda value: f"{value.dtype} {list(value.shape)} {digest(value)}"),
+    (torch.dtype | torch.device | torch.Size | slice | range | PurePath | torch.layout, str),
+    # Not its state: that moves on while the run does.
+    (torch.Generator, lambda value: f"seed {value.initial_seed()}"),
+    (BuiltinFunctionType, lambda value: f"{value.__module__}.{value.__qualname__}"),
+    (ModuleType, lambda value: value.__name__),
+)
+
+
+def _name(kind: Any) -> str:
+    """Of a class or function; the user's own are the same whether their file is imported or is the script."""
+    module = kind.__module__
+    return f"{module}.{kind.__qualname__}" if _of_library(module) else str(kind.__qualname__)
+
+
+@functools.cache
+def _of_library(module: str | None) -> bool:
+    """Whether code is installed rather than the user's own."""
+    top = (module or "").partition(".")[0]
+    if top == "__main__":
+        return False
+    if top in sys.stdlib_module_names or top == _OURS:
+        return True
+    file = getattr(sys.modules.get(top), "__file__", None) or ""
+    return "site-packages" in file or "dist-packages" in file
+
+
+def _code(code: CodeType) -> str:
+    """Instructions, constants and names, of functions inside too."""
+    constants = [_code(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts]
+    return digest(code.co_code, repr(constants), repr(code.co_names))
+
+
+def plain(described: Any) -> Any:
+    """As JSON gives it back, so that descriptions compare equal before and after a file."""
+    return json.loads(json.dumps(described))
+
+
+def unnamed(described: Any) -> list[str]:
+    """Where something could not be described in full, so that a change of it may go unnoticed.
+
+    >>> unnamed({"loss": describe(lambda x: x)})
+    ['loss (a lambda)']
+    """
+    found = (
+        (name.removesuffix(".name"), value.removeprefix(UNNAMED))
+        for name, value in _flat(described)
+        if isinstance(value, str) and value.startswith(UNNAMED)
+    )
+    return [f"{name} ({what})" for name, what in found]
+
+
+def differences(found: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]:
+    """Every setting in which two described runs differ, with both values.
+
+    >>> differences({"method": {"n_steps": 8}}, {"method": {"n_steps": 16}})
+    ['method.n_steps (there: 8, here: 16)']
+    """
+    there, here = dict(_flat(found)), dict(_flat(expected))
+    nothing = "nothing"
+    return [
+        f"{name} (there: {there.get(name, nothing)}, here: {here.get(name, nothing)})"
+        for name in {**there, **here}
+        if there.get(name, nothing) != here.get(name, nothing)
+    ]
+
+
+def refuse_other(folder: Path, found: Mapping[str, Any], expected: Mapping[str, Any], advice: str) -> None:
+    """Raise unless both descriptions are of one run; the message lists what changed."""
+    if changed := differences(found, expected):
+        more = f"; and {len(changed) - _LISTED} more" if len(changed) > _LISTED else ""
+        raise StorageError(
+            f"{folder} belongs to another run; different are {'; '.join(changed[:_LISTED])}{more}. {advice}"
+        )
+
+
+def _flat(described: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(described, Mapping):
+        for key, value in described.items():
+            yield from _flat(value, f"{name}.{key}" if name and key else name or str(key))
+    elif isinstance(described, list) and any(isinstance(one, Mapping | list) for one in described):
+        for place, value in enumerate(described):
+            yield from _flat(value, f"{name}[{place}]")
+    else:
+        yield name, described

@@ -1,0 +1,54 @@
+"""Tensors on disk as safetensors, which cannot hold code, with checksums."""
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from axiograd.errors import MissingExtraError, StorageError
+from axiograd.runs.files import replacing, write_bytes
+
+
+def safetensors(purpose: str = "storing tensors", extra: str = "storage") -> Any:
+    """The library, or what to install."""
+    try:
+        import safetensors
+        import safetensors.torch
+    except ImportError as error:
+        raise MissingExtraError("safetensors", extra, purpose) from error
+    return safetensors
+
+
+def save_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, str] | None = None) -> str:
+    """Write a file whole or not at all; return its sha256."""
+    # Copies: safetensors refuses tensors that share their memory.
+    own = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    data: bytes = safetensors().torch.save(own, None if header is None else dict(header))
+    with replacing(path, path.with_name(f"tmp-{path.name}")) as building:
+        write_bytes(building, data)
+    return hashlib.sha256(data).hexdigest()
+
+
+def load_tensors(path: Path, sha256: str | None = None) -> dict[str, Tensor]:
+    """Read a file, and check its sha256 where one is given."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise StorageError(f"{path} cannot be read ({error.strerror}).") from error
+    if sha256 is not None and hashlib.sha256(data).hexdigest() != sha256:
+        raise StorageError(f"{path} ({len(data)} bytes) does not have the checksum that it was written with.")
+    library = safetensors()
+    try:
+        found: dict[str, Tensor] = library.torch.load(data)
+    except library.SafetensorError as error:
+        raise StorageError(f"{path} is damaged, or is not a safetensors file: {error}.") from error
+    # In the order of names: safetensors gives another one in each process, and ranks must go through them together.
+    return dict(sorted(found.items()))
+
+
+def file_sha256(path: Path) -> str:
+    """SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
