@@ -7,8 +7,8 @@ from difflib import get_close_matches
 def choose_from(name: str, known: Iterable[str]) -> str:
     """What to write instead of a name that is not known: the nearest, then all there are.
 
-    >>> choose_from("otr", ["otter", "cat"])
-    'choose from otter, cat'
+    >>> choose_from("oter", ["otter", "cat"])
+    "did you mean 'otter'? Choose from otter, cat"
     """
     names = list(known)
     near = get_close_matches(name, names, n=1)

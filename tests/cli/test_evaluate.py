@@ -85,10 +85,10 @@ def test_what_people_read(mine, photos):
         assert words in done.out
 
 
-def test_boxes_include_their_last_pixel():
+def test_boxes_are_half_open():
     attribution = torch.zeros(1, 1, 4, 4)
     attribution[0, 0, 2, 3] = 1.0
-    found = _localisation(attribution, torch.tensor([[1, 1, 3, 2]]))
+    found = _localisation(attribution, torch.tensor([[1, 1, 4, 3]]))
     assert float(found["energy inside"]) == 1
     assert float(found["pointing game"]) == 1
     assert float(found["best IoU"]) == pytest.approx(6 / 16)  # all 16 pixels have A ≥ 0

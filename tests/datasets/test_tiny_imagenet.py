@@ -18,14 +18,14 @@ def test_twenty_classes_with_boxes():
     assert data.targets.bincount().tolist() == [50] * 20
     assert list(data.classes) == sorted(data.classes)
     assert data.boxes.shape == (1000, 4)
-    assert (data.boxes[:, :2] <= data.boxes[:, 2:]).all()
-    assert data.boxes.max() <= 63
+    assert (data.boxes[:, :2] < data.boxes[:, 2:]).all()
+    assert data.boxes.max() <= 64
     loaded = data.load([0, 999])
     assert loaded.inputs.shape == (2, 3, 64, 64)
     assert torch.equal(loaded.boxes, data.boxes[[0, 999]])
     masks = box_masks(data.boxes, 64, 64)
     x0, y0, x1, y1 = data.boxes.T
-    assert torch.equal(masks.sum((1, 2, 3)), (x1 - x0 + 1) * (y1 - y0 + 1))
+    assert torch.equal(masks.sum((1, 2, 3)), (x1 - x0) * (y1 - y0))
 
 
 @pytest.fixture
@@ -51,9 +51,9 @@ def test_two_hundred_classes_in_the_original_layout(original_layout):
     train, val = (tiny_imagenet(split, original_layout, classes=200) for split in ("train", "val"))
     assert train.classes == val.classes == ("n01", "n02")
     assert train.targets.tolist() == [0, 1]
-    assert train.boxes.tolist() == [[1, 2, 30, 40], [0, 2, 30, 40]]
+    assert train.boxes.tolist() == [[1, 2, 31, 41], [0, 2, 31, 41]]  # the files' boxes include their last pixel
     assert val.targets.tolist() == [1, 0]
-    assert val.boxes.tolist() == [[0, 1, 20, 21], [1, 1, 20, 21]]
+    assert val.boxes.tolist() == [[0, 1, 21, 22], [1, 1, 21, 22]]
     torch.testing.assert_close(val[1][0], train[0][0])
 
 

@@ -148,11 +148,11 @@ def test_boxes_groups_and_graphs_may_be_numpys() -> None:
 @pytest.mark.parametrize(
     ("prior", "arguments", "message"),
     [
-        (RightReasons(), {"mask": "everywhere"}, "'mask' of type str is no tensor"),
-        (RightReasons(), {"mask": ["a", "b"]}, "'mask' of type str is no tensor"),
+        (RightReasons(), {"mask": "everywhere"}, "'mask' of type str is not a tensor"),
+        (RightReasons(), {"mask": ["a", "b"]}, "'mask' of type str is not a tensor"),
         (RightReasons(), {"mask": [None] * 3}, "3 entries for a batch of 2"),
-        (Matching(), {"teacher": [[1.0], "b"]}, "'teacher' of type str is no tensor"),
-        (Groups(), {"groups": [[[0], [1, 2]], [[0], [1]]]}, "'groups' of type list is no tensor"),
+        (Matching(), {"teacher": [[1.0], "b"]}, "'teacher' of type str is not a tensor"),
+        (Groups(), {"groups": [[[0], [1, 2]], [[0], [1]]]}, "'groups' of type list is not a tensor"),
     ],
 )
 def test_arguments_that_are_no_tensors_are_named(prior: Prior, arguments: dict[str, Any], message: str) -> None:

@@ -145,9 +145,7 @@ def _accuracy(scores: Tensor, labels: Tensor) -> dict[str, Tensor]:
     return found | ({"top-5": 100.0 * ranked.any(1)} if scores.shape[1] > _TOP else {})
 
 
-def _localisation(attribution: Tensor, boxes: Tensor) -> dict[str, Tensor]:
-    # The data sets' boxes include their last row and column.
-    regions = boxes + torch.tensor([0, 0, 1, 1])
+def _localisation(attribution: Tensor, regions: Tensor) -> dict[str, Tensor]:
     overlap = best_overlap(attribution, regions).iou
     inside = energy_inside(attribution, regions), pointing_game(attribution, regions).double()
     return dict(zip(LOCALISATION, (*inside, overlap), strict=True))

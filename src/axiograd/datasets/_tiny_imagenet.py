@@ -5,6 +5,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from axiograd._boxes import covered_pixels
 from axiograd.datasets._image_folder import ImageFiles, Transform, image_files
 from axiograd.datasets._source import Source
 from axiograd.datasets._tensors import Root, check_choice
@@ -39,7 +40,7 @@ def tiny_imagenet(
     seed: int = 0,
     on_damaged: str = "error",
 ) -> ImageFiles:
-    """Tiny ImageNet, 20 or 200 classes by sorted wnid, with `boxes` [n, 4]: x0, y0, x1, y1, inclusive."""
+    """Tiny ImageNet, 20 or 200 classes by sorted wnid, with `boxes` [n, 4]: x0, y0, x1, y1, half-open."""
     check_choice("split", split, ("train", "val"))
     check_choice("classes", str(classes), ("20", "200"))
     source = TINY_20 if classes == 20 else TINY_200  # noqa: PLR2004  (checked in the line above)
@@ -67,23 +68,20 @@ def tiny_imagenet(
 
 
 def box_tensor(files: list[tuple[Path, int]], known: dict[str, list[str]]) -> Tensor:
-    """The boxes in the order of the files."""
+    """The boxes in the order of the files; those include their last column and row, ours end before x1 and y1."""
     try:
-        return torch.tensor([[int(value) for value in known[path.name]] for path, _ in files])
+        corners = torch.tensor([[int(value) for value in known[path.name]] for path, _ in files])
+        return corners + torch.tensor([0, 0, 1, 1])
     except KeyError as error:
         raise StorageError(f"no bounding box for {error.args[0]}") from error
 
 
 def box_masks(boxes: Tensor, height: int, width: int) -> Tensor:
-    """Masks [n, 1, height, width], true inside each box.
+    """Masks [n, 1, height, width] of boxes [n, 4], as `axiograd.metrics.boxes_to_masks`, with a channel.
 
-    >>> box_masks(torch.tensor([[1, 0, 2, 1]]), 3, 4)[0, 0].int()
+    >>> box_masks(torch.tensor([[1, 0, 3, 2]]), 3, 4)[0, 0].int()
     tensor([[0, 1, 1, 0],
             [0, 1, 1, 0],
             [0, 0, 0, 0]], dtype=torch.int32)
     """
-    x0, y0, x1, y1 = boxes.T[..., None]
-    columns, rows = torch.arange(width), torch.arange(height)
-    across, down = (columns >= x0) & (columns <= x1), (rows >= y0) & (rows <= y1)
-    inside: Tensor = down[:, None, :, None] & across[:, None, None, :]
-    return inside
+    return covered_pixels(boxes, height, width).unsqueeze(1)

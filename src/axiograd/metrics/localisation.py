@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from axiograd._boxes import covered_pixels
 from axiograd.errors import ConfigurationError, InputError
 from axiograd.metrics.ranking import Channels, per_feature
 
@@ -16,19 +17,24 @@ _IMAGE_DIMS = 4
 
 
 def boxes_to_masks(boxes: Tensor, height: int, width: int) -> Tensor:
-    """Boxes ``x0 y0 x1 y1`` (x0 ≤ x < x1, in pixels) as masks ``[batch, height, width]``.
+    """Boxes ``x0 y0 x1 y1`` in pixels as masks ``[batch, height, width]``, true where a pixel's centre is inside.
 
-    Data sets whose boxes include x1 and y1 (Tiny ImageNet) add 1 to both.
+    Column j is inside where x0 ≤ j + ½ < x1: whole numbers are half-open ranges. Priors and data sets read boxes so.
 
     >>> boxes_to_masks(torch.tensor([[1, 0, 3, 1]]), 2, 4).int()
     tensor([[[0, 1, 1, 0], [0, 0, 0, 0]]], dtype=torch.int32)
     """
     if boxes.dim() != 2 or boxes.shape[1] != _CORNERS:  # noqa: PLR2004  # one row per box
         raise InputError(f"boxes of shape {tuple(boxes.shape)}: expected [batch, 4] with x0 y0 x1 y1.")
-    x0, y0, x1, y1 = boxes.unsqueeze(-1).unbind(1)
-    x, y = (torch.arange(n, device=boxes.device) for n in (width, height))
-    inside_x, inside_y = (x >= x0) & (x < x1), (y >= y0) & (y < y1)
-    return inside_y.unsqueeze(2) & inside_x.unsqueeze(1)
+    if bad := (~boxes.isfinite().all(1)).nonzero().flatten().tolist():
+        raise InputError(f"the box of sample {str(bad[:8])[1:-1]} is not finite: leave these samples out.")
+    return covered_pixels(boxes, height, width)
+
+
+def _as_mask(regions: Tensor) -> Tensor:
+    if regions.is_floating_point() and not regions.isfinite().all():
+        raise InputError("regions have values that are NaN or infinite; a mask is true, or not 0, inside.")
+    return regions.bool()
 
 
 def _read(attributions: Tensor, regions: Tensor, channels: Channels) -> tuple[Tensor, Tensor]:
@@ -40,7 +46,7 @@ def _read(attributions: Tensor, regions: Tensor, channels: Channels) -> tuple[Te
             "[batch, channels, height, width] or [batch, height, width], one value per pixel."
         )
     size = a.shape[-2:]
-    masks = boxes_to_masks(regions, *size) if regions.dim() == 2 else regions.bool()  # noqa: PLR2004
+    masks = boxes_to_masks(regions, *size) if regions.dim() == 2 else _as_mask(regions)  # noqa: PLR2004
     masks = masks.squeeze(1) if masks.dim() == _IMAGE_DIMS else masks
     if masks.shape != (len(a), *size):
         raise InputError(

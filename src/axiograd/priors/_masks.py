@@ -6,7 +6,8 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
-from axiograd.errors import ConfigurationError
+from axiograd._boxes import covered_pixels
+from axiograd.errors import ConfigurationError, NotFiniteError
 
 #: One map per sample; a missing one is None in a sequence (or False in the accompanying `has_...`).
 Maps: TypeAlias = Tensor | Sequence[Tensor | None] | None
@@ -26,7 +27,7 @@ def as_tensor(value: object, name: str) -> Tensor:
     try:
         return torch.tensor(value)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise ConfigurationError(f"{name!r} of type {type(value).__name__} is no tensor: {error}") from error
+        raise ConfigurationError(f"{name!r} of type {type(value).__name__} is not a tensor: {error}.") from error
 
 
 def align(maps: Maps, present: Tensor | None, like: Tensor, name: str) -> tuple[Tensor, Tensor]:
@@ -52,7 +53,7 @@ def align(maps: Maps, present: Tensor | None, like: Tensor, name: str) -> tuple[
         has = has & torch.tensor([item is not None for item in maps], device=like.device)
     else:
         stacked = as_tensor(maps, name)
-    maps = stacked.to(device=like.device, dtype=like.dtype)
+    maps = _weights(stacked).to(device=like.device, dtype=like.dtype)
     if maps.ndim == like.ndim - 1 and like.ndim == _IMAGE_AXES:
         maps = maps.unsqueeze(1)
     fits = maps.ndim == like.ndim and all(m in {1, n} for m, n in zip(maps.shape, like.shape, strict=True))
@@ -62,7 +63,28 @@ def align(maps: Maps, present: Tensor | None, like: Tensor, name: str) -> tuple[
             "give one map per sample (expand a shared one)"
         )
     has_like = has.reshape(-1, *[1] * (like.ndim - 1))
-    return torch.where(has_like, maps, torch.zeros_like(maps)), has
+    found = torch.where(has_like, maps, torch.zeros_like(maps))
+    require_finite(found, name)
+    return found, has
+
+
+def _weights(maps: Tensor) -> Tensor:
+    """Bytes are read as images are: 255 is 1; bytes of 0 and 1 only are 0 and 1."""
+    if maps.dtype != torch.uint8:
+        return maps
+    weights = maps.float()
+    return torch.where(weights.amax() > 1, weights / 255, weights) if maps.numel() else weights
+
+
+def require_finite(values: Tensor, name: str) -> None:
+    """Raise where NaN or Inf came in, and name the samples: one of them would turn every weight into NaN."""
+    if torch.compiler.is_compiling() or not values.is_floating_point() or values.isfinite().all():
+        return
+    samples = (~values.reshape(len(values), -1).isfinite().all(1)).nonzero().flatten().tolist()
+    raise NotFiniteError(
+        f"{name!r} of sample {str(samples[:8])[1:-1]} of the batch has values that are NaN or infinite in "
+        f"{values.dtype}; mend them, or say that the sample has none (None in a list, False in 'has_...')."
+    )
 
 
 def _stack(maps: Sequence[Tensor | None], like: Tensor, name: str) -> Tensor:
@@ -83,17 +105,12 @@ def _stack(maps: Sequence[Tensor | None], like: Tensor, name: str) -> Tensor:
 def inside_boxes(boxes: Boxes, like: Tensor) -> tuple[Tensor, Tensor]:
     """The union of each sample's boxes as a mask [batch, height, width], and which samples have a box.
 
-    A pixel is inside when its centre is: column j for x0 ≤ j + ½ ≤ x1, so whole numbers are half-open ranges.
+    Which pixels a box covers: `axiograd.metrics.boxes_to_masks`.
     """
     corners = _pad(boxes, like)
-    height, width = like.shape[-2:]
-    y = torch.arange(height, device=like.device) + 0.5
-    x = torch.arange(width, device=like.device) + 0.5
-    x0, y0, x1, y1 = (side.unsqueeze(-1) for side in corners.unbind(-1))
-    rows = (y >= y0) & (y <= y1)
-    columns = (x >= x0) & (x <= x1)
-    mask = (rows.unsqueeze(-1) & columns.unsqueeze(-2)).any(1)
-    return mask, corners.isfinite().all(-1).any(-1)
+    padding = corners.isnan().all(-1)
+    require_finite(torch.where(padding.unsqueeze(-1), 0.0, corners), "boxes")
+    return covered_pixels(corners, *like.shape[-2:]).any(1), ~padding.all(-1)
 
 
 def _pad(boxes: Boxes, like: Tensor) -> Tensor:
@@ -108,7 +125,7 @@ def _pad(boxes: Boxes, like: Tensor) -> Tensor:
             raise ConfigurationError(
                 f"'boxes' must have x0 y0 x1 y1, got shapes {[list(item.shape) for item in given]}"
             )
-        corners = like.new_full((len(given), max([1, *map(len, given)]), _CORNERS), torch.nan)
+        corners = torch.full((len(given), max([1, *map(len, given)]), _CORNERS), torch.nan, dtype=torch.float64)
         for row, item in zip(corners, given, strict=True):
             row[: len(item)] = item
     if corners.ndim != 3 or corners.shape[-1] != _CORNERS or len(corners) != batch:  # noqa: PLR2004
@@ -116,4 +133,4 @@ def _pad(boxes: Boxes, like: Tensor) -> Tensor:
             f"'boxes' must be [batch, 4], [batch, k, 4] or a sequence of [k, 4] with batch = {batch}, "
             f"got shape {list(corners.shape)}"
         )
-    return corners.to(device=like.device, dtype=torch.get_default_dtype())
+    return corners.to(device=like.device, dtype=torch.promote_types(corners.dtype, torch.float32))

@@ -1,14 +1,16 @@
 """What a prior is, and how priors are added and weighted."""
 
 import inspect
-import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from axiograd.errors import ConfigurationError, InputError
+from axiograd.errors import ConfigurationError, InputError, NotFiniteError
+
+#: Above, a weight is infinite in float32, and turns every parameter into NaN.
+LARGEST_WEIGHT = torch.finfo(torch.float32).max
 
 
 class Prior(nn.Module):
@@ -46,10 +48,14 @@ class Prior(nn.Module):
     def __call__(self, attributions: object, **arguments: Any) -> Tensor:
         attributions = self._checked(attributions, arguments)
         # Sums of many small terms: half precision, also that of autocast, would lose them.
-        if attributions.dtype in {torch.float16, torch.bfloat16}:
-            attributions = attributions.float()
         with torch.autocast(attributions.device.type, enabled=False):
-            value: Tensor = super().__call__(attributions, **arguments)
+            value: Tensor = super().__call__(_widened(attributions), **arguments)
+        if not torch.compiler.is_compiling() and not value.isfinite().all() and attributions.isfinite().all():
+            largest = float(attributions.detach().abs().max())
+            raise NotFiniteError(
+                f"{self._name} is {float(value.detach().sum())} of attributions that are finite (the largest is "
+                f"{largest:.3g}): it overflows. Scale the model's outputs or the prior's arguments, or use float64."
+            )
         return value
 
     def _checked(self, attributions: object, arguments: Mapping[str, Any]) -> Tensor:
@@ -150,8 +156,10 @@ class Weighted(Prior):
 
     def __init__(self, prior: Prior, weight: float) -> None:
         super().__init__()
-        if not math.isfinite(weight):
-            raise ConfigurationError(f"the weight of {prior._name} must be finite, got {weight}")  # noqa: SLF001
+        if not abs(weight) <= LARGEST_WEIGHT:
+            raise ConfigurationError(
+                f"the weight of {prior._name} must be finite in float32, got {weight}."  # noqa: SLF001
+            )
         self.prior = prior
         self.weight = float(weight)
 
@@ -173,3 +181,15 @@ class Weighted(Prior):
     def forward(self, attributions: Tensor, **arguments: Any) -> Tensor:
         value: Tensor = self.prior(attributions, **arguments)
         return self.weight * value
+
+
+def _widened(attributions: Tensor) -> Tensor:
+    """Half precision as float32; what is subnormal in float16, and so has lost its digits, as zero.
+
+    Shares and directions divide by the attributions, and at 1e-7 the gradient of a quotient, 1e7, does not fit into
+    float16.
+    """
+    if attributions.dtype not in {torch.float16, torch.bfloat16}:
+        return attributions
+    enough = attributions.detach().abs() >= torch.finfo(attributions.dtype).tiny
+    return torch.where(enough, attributions, torch.zeros_like(attributions)).float()

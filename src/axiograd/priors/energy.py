@@ -16,8 +16,9 @@ class Energy(Prior):
 
     Ω = (1/m)·Σₛ 1 − Σ_{i∈S} aᵢ⁺ / Σᵢ aᵢ⁺.
 
-    Inside is given by `boxes` in pixels `x0 y0 x1 y1`, half-open ([batch, 4], [batch, k, 4] padded with
-    NaN, or a list of [k, 4]; several boxes unite), or by masks `inside` [batch, *features]. A sample
+    Inside is given by `boxes` in pixels `x0 y0 x1 y1`, half-open as in `axiograd.metrics.boxes_to_masks` ([batch, 4],
+    [batch, k, 4] padded with NaN, or a list of [k, 4]; several boxes unite), or by masks `inside` [batch, *features]
+    of values from 0 to 1 (bytes: from 0 to 255). A sample
     without either (None or no box in a list, False in `has_inside`) adds 0; one without positive
     attribution adds 1. Images [batch, channels, height, width] are summed over their channels first, unless
     `sum_channels=False`.
@@ -61,6 +62,11 @@ class Energy(Prior):
         mask, has = align(inside, has_inside, attributions, "inside")
         if boxes is not None and not torch.compiler.is_compiling():
             _check_boxes(rows(mask).any(1) | ~(has & boxed))
+        if not torch.compiler.is_compiling() and bool(((mask < 0) | (mask > 1)).any()):
+            raise InputError(
+                f"prior Energy: 'inside' has values from {float(mask.min()):.4g} to {float(mask.max()):.4g}; what is "
+                "inside has 1 and what is not has 0, or something between."
+            )
         positive = rescaled(attributions.clamp(min=0))
         outside = 1 - share(rows(positive * mask).sum(1), rows(positive).sum(1))
         return torch.where(has & boxed, outside, torch.zeros_like(outside)).mean()

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from axiograd.errors import ConfigurationError
-from axiograd.priors._masks import as_tensor
+from axiograd.priors._masks import as_tensor, require_finite
 from axiograd.priors._ops import rows
 from axiograd.priors.base import Prior
 
@@ -60,6 +60,7 @@ class Groups(Prior):
                 f"{list(attributions.shape)}; "
                 "give [n_groups, *features] to Groups or [batch, n_groups, *features] in the call"
             )
+        require_finite(members[0] if groups is None else members, "groups")
         sums = features @ members[0].T if groups is None else torch.einsum("bgf,bf->bg", members, features)
         return (sums.abs() if self.power == 1 else sums.square()).sum(1).mean()
 

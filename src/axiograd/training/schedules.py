@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from axiograd.errors import ConfigurationError
+from axiograd.priors.base import LARGEST_WEIGHT
 
 Schedule: TypeAlias = Callable[[int], float]
 
@@ -104,8 +105,10 @@ def weight_at(schedule: Schedule, step: int) -> float:
     0.5
     """
     weight = float(schedule(step))
-    if not math.isfinite(weight):
-        raise ConfigurationError(f"the weight of the prior is {weight} at step {step}, from {schedule!r}")
+    if not abs(weight) <= LARGEST_WEIGHT:
+        raise ConfigurationError(
+            f"the weight of the prior is {weight} at step {step}, from {schedule!r}; it must be finite in float32."
+        )
     return weight
 
 
