@@ -1,5 +1,6 @@
 """Nothing that is loaded is run, nothing is fetched without being asked, nothing leaves its folder."""
 
+import json
 import os
 import pickle
 import re
@@ -10,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 
 import axiograd as library
 from axiograd.errors import StorageError
@@ -108,4 +110,98 @@ def test_only_a_spec_with_a_colon_runs_python(tmp_path, monkeypatch, marker):
     monkeypatch.chdir(tmp_path)
     for spec in ("mlp", "xmlp", "mlp.py"):
         axiograd("check", spec)
+    assert not marker.exists()
+
+
+def _evil(path, **changes):
+    """A file of weights whose recipe has been changed."""
+    recipe = {
+        "spec": "xmlp",
+        "how": "strip",
+        "shape": [4],
+        "settings": {"in_channels": 4, "hidden": [8], "num_classes": 2},
+        "weights": None,
+        "examples": "",
+        "version": "1",
+        "format": 1,
+    }
+    text = changes.pop("text", None) or json.dumps(recipe | changes)
+    state = {"0.weight": torch.zeros(8, 4), "2.weight": torch.zeros(2, 8)}
+    save_file(state, path, metadata={"axiograd.conversion": text})
+    return path
+
+
+def test_an_honest_recipe_is_built(tmp_path):
+    assert axiograd("check", _evil(tmp_path / "a.safetensors")).code == 0
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"settings": {"weights": "paper", "download": True, "root": "{here}"}, "spec": "xalexnet"},
+        {"settings": {"weights": "{here}/other.pt"}},
+        {"settings": {"root": "{here}"}},
+        {"settings": {"hidden": [10**9, 10**9]}},
+        {"settings": {"hidden": [90_000, 90_000]}},
+        {"settings": {"hidden": [8] * 10_000}},
+        {"settings": {"hidden": 8}},
+        {"settings": {"hidden": "8"}},
+        {"settings": {"hidden": [[8]]}},
+        {"settings": {"hidden": [float("nan")]}},
+        {"settings": {"homogeneous": False}},
+        {"settings": {"depth": 10**5}, "spec": "xdncnn", "shape": [1, 8, 8]},
+        {"settings": {"width": 10**4}, "spec": "xvgg16", "shape": [3, 32, 32]},
+        {"settings": []},
+        {"shape": [10**6, 10**6]},
+        {"shape": [-1, 4]},
+        {"shape": [True]},
+        {"shape": 4},
+        {"shape": []},
+        {"spec": "../../etc/passwd"},
+        {"spec": 3},
+        {"how": ["strip"]},
+        {"format": "1"},
+        {"more": 1},
+        {"text": "[" * 100_000},
+        {"text": '{"a":' * 50_000 + "1" + "}" * 50_000},
+        {"text": "null"},
+        {"text": "{"},
+    ],
+    ids=lambda changes: str(changes)[:60],
+)
+@pytest.mark.parametrize("as_weights", [False, True])
+def test_a_recipe_that_asks_for_more_than_an_architecture(tmp_path, monkeypatch, changes, as_weights):
+    def refuse(*_, **__):
+        raise AssertionError("the network was used")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    settings = changes.get("settings")
+    if isinstance(settings, dict):
+        here = {k: v.format(here=tmp_path) if isinstance(v, str) else v for k, v in settings.items()}
+        changes = changes | {"settings": here}
+    file = _evil(tmp_path / "evil.safetensors", **changes)
+    done = axiograd("check", "xmlp", "--weights", file) if as_weights else axiograd("check", file)
+    assert done.code in {2, 3}, done.out
+    assert "Traceback" not in done.err
+    assert "evil.safetensors" in done.err
+    assert sorted(tmp_path.iterdir()) == [file]
+
+
+def test_a_file_tells_the_users_python_nothing(mine, tmp_path):
+    file = _evil(tmp_path / "evil.safetensors", spec="net.py:build", settings={"path": "/etc/passwd"})
+    done = axiograd("check", f"{mine}:table", "--weights", file)
+    assert done.code == 2
+    assert "--set path=" in done.err
+
+
+@pytest.mark.parametrize("name", ["os:system", "subprocess:run", "torch.hub:load"])
+def test_a_spec_or_a_configuration_starts_no_shell(tmp_path, name):
+    marker = tmp_path / "executed"
+    toml = tmp_path / "run.toml"
+    options = f'options = {{ command = "mkdir {marker}" }}'
+    toml.write_text(f'out = "o"\n[model]\nname = "{name}"\n{options}\n[data]\nname = "shapes"\n')
+    for command in (("train", toml, "--dry-run"), ("train", toml), ("check", name, "--set", f"command=mkdir {marker}")):
+        done = axiograd(*command)
+        assert done.code == 2
+        assert "is not yours" in done.err
     assert not marker.exists()

@@ -58,14 +58,30 @@ def test_trains_and_goes_on(run, config, tmp_path):
 
 
 def test_dry_run_only_looks(run, config, tmp_path):
+    config.write_text(config.read_text().replace('"support.tables:two_clouds"', '"shapes"').replace(", seed = 1", ""))
     result = run(config, "--dry-run")
-    assert "32 parameters; 64 samples" in result.output
+    assert "32 parameters; 64 samples to train on, 32 to validate with" in result.output
     assert not (tmp_path / "out").exists()
+
+
+def test_dry_run_imports_nothing_of_the_users(run, config, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "theirs.py").write_text("import os\nos.mkdir('ran')\n")
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "__init__.py").write_text("import os\nos.mkdir('ran')\n")
+    (tmp_path / "package" / "inner.py").write_text("")
+    for name in ("theirs:build", "theirs.py:build", "package.inner:build"):
+        config.write_text(CONFIG.format(out=tmp_path / "out").replace('"xmlp"', f'"{name}"'))
+        result = run(config, "--dry-run")
+        assert result.exit_code == 0, result.output
+        assert f"model.name = '{name}' is your own Python" in result.output
+        assert not (tmp_path / "ran").exists()
 
 
 def test_json_is_alone_on_stdout(run, config, tmp_path):
     planned = json.loads(run(config, "--dry-run", "--json").stdout)
-    assert (planned["parameters"], planned["samples"], planned["epochs"]) == (32, 64, 3)
+    assert (planned["parameters"], planned["samples"], planned["epochs"]) == (32, None, 3)
+    assert planned["code_not_run"] == {"data.name": "support.tables:two_clouds"}
     done = json.loads(run(config, "--json").stdout)
     assert done["steps"] == 12
     assert len(done["history"]) == 3

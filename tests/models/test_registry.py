@@ -87,7 +87,7 @@ def test_num_classes_and_in_channels():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"name": "xalexnet2"}, "no model 'xalexnet2'; there are: alexnet"),
+        ({"name": "xalexnet2"}, "no model 'xalexnet2': did you mean 'xalexnet'"),
         ({"name": "xvgg16", "depth_": 3}, "its settings are .*width"),
         ({"name": "xvgg16", "weights": "imagenet21k"}, "no weights 'imagenet21k' for 'xvgg16'.*'paper'"),
         ({"name": "dncnn", "num_classes": 3}, "num_classes"),

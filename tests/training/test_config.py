@@ -79,8 +79,8 @@ def test_what_is_missing_is_named(missing):
     ("section", "change", "message"),
     [
         ("model", {"name": "xmpl"}, r"model\.name 'xmpl' is not known; did you mean 'xmlp'"),
-        ("model", {"name": "nowhere.at:all"}, r"model\.name 'nowhere.at:all' cannot be imported"),
-        ("model", {"name": "math:sqrt", "options": {"x": 1}}, "takes|argument|positional"),
+        ("model", {"name": "nowhere.at:all"}, r"model\.name: nowhere\.at:all cannot be imported"),
+        ("model", {"name": "math:sqrt", "options": {"x": 1}}, r"model\.name: math:sqrt is not yours"),
         ("data", {"name": "shape"}, r"data\.name 'shape' is not known; did you mean 'shapes'"),
         (
             "data",
@@ -100,12 +100,21 @@ def test_names_that_do_not_exist(section, change, message):
 
 def test_factories_of_ones_own():
     model = {"name": "torch.nn:Linear", "options": {"in_features": 2, "out_features": 1}}
-    config = parse_config({**LEAST, "model": model, "data": {"name": "torch:zeros", "train": {}}})
+    config = parse_config({**LEAST, "model": model, "data": {"name": "support.tables:two_clouds"}})
     assert isinstance(build_model(config), nn.Linear)
     assert build_loss(config) is F.cross_entropy
-    wrong = parse_config({**LEAST, "model": {"name": "builtins:dict"}})
-    with pytest.raises(ConfigurationError, match=r"gave a dict, not an nn\.Module"):
+    wrong = parse_config({**LEAST, "model": {"name": "support.tables:two_clouds", "options": {"n": 4}}})
+    with pytest.raises(ConfigurationError, match=r"gave a \w+, not an nn\.Module"):
         build_model(wrong)
+    wrong = parse_config({**LEAST, "data": {"name": "torch.nn:Identity", "train": {}}})
+    with pytest.raises(ConfigurationError, match="gave a Identity, not a data set"):
+        build_data(wrong)
+
+
+def test_a_configuration_fetches_nothing():
+    config = parse_config({**LEAST, "model": {"name": "xalexnet", "options": {"weights": "paper", "download": True}}})
+    with pytest.raises(ConfigurationError, match="fetches nothing"):
+        build_model(config)
 
 
 def test_unreadable_files(tmp_path):

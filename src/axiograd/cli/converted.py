@@ -7,6 +7,7 @@ architecture, whose calibrated constants are then loaded with the weights. Nothi
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -18,9 +19,15 @@ from torch import Tensor, nn
 from axiograd._version import __version__
 from axiograd.errors import ConfigurationError, MissingExtraError, StorageError
 from axiograd.homogeneity import to_xdnn
+from axiograd.models import get_model
+from axiograd.models._registry import check_settings
 from axiograd.runs.files import write_atomically
 
 FORMAT = 1
+#: Values of one input sample that a file may ask for: 3 × 2,048 × 2,048 and more.
+LARGEST_INPUT = 2**24
+#: How many times as many parameters as its file's a model may have (biases that were taken out), and some more.
+_MORE, _SMALL = 4, 1_000_000
 KEY = "axiograd.conversion"
 
 
@@ -51,14 +58,32 @@ class Recipe:
         if text is None:
             return None
         try:
-            content = json.loads(text)
-            content["shape"] = tuple(int(size) for size in content["shape"])
-            recipe = cls(**content)
-        except (ValueError, TypeError, KeyError) as error:
-            raise StorageError(f"{file} has a recipe that cannot be read: {error}") from error
-        if recipe.format != FORMAT or recipe.how not in {"strip", "lift"}:
-            raise StorageError(f"{file} has a recipe of format {recipe.format}; this version reads {FORMAT}.")
+            recipe = _checked(json.loads(text))
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)[:200]
+            raise StorageError(f"{file} has a recipe that cannot be read: {reason}.") from error
+        if ":" not in recipe.spec:
+            check_settings(recipe.spec, recipe.settings, str(file))
         return recipe
+
+
+def _checked(content: Any) -> Recipe:
+    """A recipe whose every field has its type: what is in a file may be anything."""
+    kinds: dict[str, Any] = {"spec": str, "how": str, "shape": list}
+    further = {"settings": dict, "examples": str, "version": str, "format": int, "weights": str | None}
+    if not isinstance(content, dict) or kinds.keys() - content.keys() or content.keys() - {*kinds, *further}:
+        raise TypeError(f"it is an object with {', '.join(kinds)}, and may have {', '.join(further)}")
+    if wrong := [
+        key for key, kind in (kinds | further).items() if key in content and not isinstance(content[key], kind)
+    ]:
+        raise TypeError(f"its {wrong[0]} is {repr(content[wrong[0]])[:80]}")
+    shape = content["shape"]
+    if not shape or not all(type(size) is int and size > 0 for size in shape) or math.prod(shape) > LARGEST_INPUT:
+        raise ValueError(f"inputs of shape {str(shape)[:80]}; at most {LARGEST_INPUT:,} values are allowed")
+    recipe = Recipe(**{**content, "shape": tuple(shape)})
+    if recipe.format != FORMAT or recipe.how not in {"strip", "lift"}:
+        raise ValueError(f"it is of format {recipe.format}, {recipe.how[:20]!r}; this version reads {FORMAT}")
+    return recipe
 
 
 def save(path: Path, model: nn.Module, recipe: Recipe) -> Path:
@@ -69,6 +94,19 @@ def save(path: Path, model: nn.Module, recipe: Recipe) -> Path:
     state = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in model.state_dict().items()}
     content: bytes = serialise(state, metadata={KEY: json.dumps(asdict(recipe))})
     return write_atomically(path, content)
+
+
+def bare(recipe: Recipe, path: str | Path, settings: Mapping[str, Any]) -> nn.Module:
+    """The architecture that a recipe names, which is built only if it is about as large as the file's weights."""
+    merged = {**recipe.settings, **settings}
+    try:
+        with torch.device("meta"):
+            size = sum(parameter.numel() for parameter in get_model(recipe.spec, **merged).parameters())
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise StorageError(f"{path}: {recipe.spec} cannot be built with {str(merged)[:200]}: {error}.") from error
+    if size > _MORE * sum(tensor.numel() for tensor in _state(Path(path)).values()) + _SMALL:
+        raise StorageError(f"{path} asks for {recipe.spec} with {size:,} parameters, and does not hold that many.")
+    return get_model(recipe.spec, **merged)
 
 
 def rebuild(model: nn.Module, recipe: Recipe, path: str | Path) -> nn.Module:

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import sys
-import traceback
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from axiograd.cli.converted import Recipe, rebuild
+from axiograd._names import choose_from
+from axiograd._user_code import load, run
+from axiograd.cli.converted import Recipe, bare, rebuild
 from axiograd.cli.options import SPEC_HELP
-from axiograd.errors import AxiogradError, ConfigurationError, DataMissingError
+from axiograd.errors import ConfigurationError, DataMissingError
 from axiograd.models import get_model, list_models, read_state_dict
 from axiograd.models._checkpoint import bare_key, load_into
-
-T = TypeVar("T")
 
 
 def load_model(
@@ -35,17 +32,19 @@ def load_model(
         return _from_converted(spec, weights, given)
     recipe = Recipe.read(weights) if weights is not None else None
     if recipe is not None and weights is not None and spec != f"x{recipe.spec}":
-        _check_same(spec, recipe, weights)
-        return rebuild(_build(spec, {**recipe.settings, **given}), recipe, weights).eval()
+        _check_same(spec, recipe, weights, given)
+        bare_model = bare(recipe, weights, given) if ":" not in spec else _build(spec, given)
+        return rebuild(bare_model, recipe, weights).eval()
     if ":" not in spec:
         if spec not in list_models():
-            raise ConfigurationError(f"no model {spec!r}. {SPEC_HELP}")
+            raise unknown(spec)
         if recipe is not None:
             given = {**recipe.settings, **given}
-        try:
-            return get_model(spec, weights=weights, download=download, **given).eval()
-        except DataMissingError as error:
-            raise DataMissingError(str(error).replace("pass download=True", "say --download")) from error
+        if reserved := given.keys() & {"weights", "download", "root"}:
+            raise ConfigurationError(
+                f"--set {min(reserved)}=…: say --weights, --download, or AXIOGRAD_DATA for a folder."
+            )
+        return get_model(spec, weights=weights, download=download, **given).eval()
     model = _build(spec, given)
     if weights is not None:
         state = read_state_dict(weights)
@@ -55,14 +54,24 @@ def load_model(
     return model.eval()
 
 
+def unknown(spec: str) -> ConfigurationError:
+    """What to say about a SPEC that is not a model: weights, Python without a function, or a near miss."""
+    path = Path(spec)
+    if path.suffix in {".pt", ".pth", ".tar", ".npz", ".ckpt", ".bin", ".safetensors"} and path.is_file():
+        return ConfigurationError(
+            f"{spec} holds weights, and does not say of which model: name it, axiograd … SPEC --weights {spec}."
+        )
+    if path.suffix == ".py":
+        return ConfigurationError(f"{spec} is a file of Python: say which function makes the model, {spec}:FUNCTION.")
+    return ConfigurationError(f"no model {spec!r}: {choose_from(spec, list_models())}. {SPEC_HELP}")
+
+
 def _from_converted(spec: str, weights: str | None, settings: dict[str, Any]) -> nn.Module:
     recipe = Recipe.read(spec)
     if recipe is None:
         if not Path(spec).is_file():
             raise DataMissingError(f"there is no file {spec}.")
-        raise ConfigurationError(
-            f"{spec} holds weights and does not say of which model: name it, axiograd … SPEC --weights {spec}."
-        )
+        raise unknown(spec)
     if weights is not None:
         raise ConfigurationError(f"{spec} has its weights in it: leave --weights {weights} out.")
     if ":" in recipe.spec:
@@ -70,10 +79,16 @@ def _from_converted(spec: str, weights: str | None, settings: dict[str, Any]) ->
             f"{spec} was converted from {recipe.spec}, and a file of weights runs nobody's Python. "
             f"Name the model: axiograd … {recipe.spec} --weights {spec}."
         )
-    return rebuild(_build(recipe.spec, {**recipe.settings, **settings}), recipe, spec).eval()
+    return rebuild(bare(recipe, spec, settings), recipe, spec).eval()
 
 
-def _check_same(spec: str, recipe: Recipe, weights: str) -> None:
+def _check_same(spec: str, recipe: Recipe, weights: str, settings: Mapping[str, Any]) -> None:
+    if ":" in spec and recipe.settings.keys() - settings.keys():
+        said = " ".join(f"--set {key}={json.dumps(value)}" for key, value in recipe.settings.items())
+        raise ConfigurationError(
+            f"{weights} was converted with other settings, and a file of weights tells your Python nothing: if you "
+            f"trust them, say {said[:300]}."
+        )
     if ":" not in spec and spec != recipe.spec:
         raise ConfigurationError(f"{weights} was converted from {recipe.spec}, not from {spec}.")
 
@@ -82,62 +97,11 @@ def _build(spec: str, settings: Mapping[str, Any]) -> nn.Module:
     """The model with the weights that it is born with."""
     if ":" not in spec:
         return get_model(spec, **settings)
-    source, _, name = spec.rpartition(":")
-    module = _from_file(Path(source)) if source.endswith(".py") else _from_package(source)
-    factory: Callable[..., Any] | None = getattr(module, name, None)
-    if factory is None:
-        raise ConfigurationError(f"{source} has no {name!r}.")
-    if not isinstance(factory, nn.Module) and not callable(factory):
-        raise ConfigurationError(
-            f"{spec} is of type {type(factory).__name__}: expected a model or a function that makes it."
-        )
-    model = factory if isinstance(factory, nn.Module) else _users(spec, lambda: factory(**settings))
+    found = load(spec)
+    model = found if isinstance(found, nn.Module) else run(spec, lambda: found(**settings))
     if not isinstance(model, nn.Module):
         raise ConfigurationError(f"{spec} made a {type(model).__name__}: expected a torch.nn.Module.")
     return model
-
-
-def _users(what: str, run: Callable[[], T]) -> T:
-    """Run a user's code; whatever it raises is said in a sentence, with the line that it comes from."""
-    try:
-        return run()
-    except AxiogradError:
-        raise
-    except (Exception, SystemExit) as error:
-        file = what.rpartition(":")[0] if ":" in what else what
-        frames = [f for f in traceback.extract_tb(error.__traceback__) if Path(f.filename).name == Path(file).name]
-        line = f", line {frames[-1].lineno}" if frames and not isinstance(error, SyntaxError) else ""
-        raise ConfigurationError(f"{what} raised {type(error).__name__}{line}: {error}") from error
-
-
-def _from_file(path: Path) -> Any:
-    if not path.is_file():
-        raise DataMissingError(f"there is no file {path}.")
-    name = f"axiograd_spec_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise ConfigurationError(f"{path} cannot be read as Python.")
-    module, execute = importlib.util.module_from_spec(spec), spec.loader.exec_module
-    sys.modules[name] = module
-    # A file may import its neighbours, as a script does.
-    sys.path.insert(0, str(path.parent.resolve()))
-    try:
-        _users(str(path), lambda: execute(module))
-    finally:
-        sys.path.remove(str(path.parent.resolve()))
-    return module
-
-
-def _from_package(name: str) -> Any:
-    sys.path.insert(0, "")
-    try:
-        return _users(name, lambda: importlib.import_module(name))
-    except ConfigurationError as error:
-        if isinstance(error.__cause__, ModuleNotFoundError):
-            raise ConfigurationError(f"{name} cannot be imported: {error.__cause__}.") from error
-        raise
-    finally:
-        sys.path.remove("")
 
 
 def example_input(model: nn.Module, shape: str | None, batch: int = 2) -> Tensor:

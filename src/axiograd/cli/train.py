@@ -18,13 +18,16 @@ def train(
     devices: Annotated[int | None, typer.Option(help="Processes on this machine.")] = None,
     precision: Annotated[str | None, typer.Option(help="32-true, bf16-mixed, 64-true …")] = None,
     progress: Annotated[bool | None, typer.Option(help="Show the bar (by default on a terminal).")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the file, build everything, do not train.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check the file and build what is axiograd's; run no Python of yours.")
+    ] = False,
     json: options.Json = False,
 ) -> None:
     """Train a model as CONFIG says; a run that was stopped or killed goes on where it was.
 
     Checkpoints, metrics.csv, TensorBoard events and model.safetensors (the best weights) are written to the
-    folder `out`. SIGTERM finishes the step, saves and leaves with exit code 143.
+    folder `out`. A CONFIG that names package.module:function or file.py:function runs that Python: read it before you
+    run it. SIGTERM finishes the step, saves and leaves with exit code 143.
 
     `axiograd train decoy.toml --dry-run`, then `axiograd train decoy.toml`
     """
@@ -66,21 +69,30 @@ def train(
 
 
 def _dry_run(output: Output, config: Path, settings: Any) -> None:
-    from axiograd.training.assemble import build_data, build_loss, build_model
+    """Build what is ours; what is the user's own is located, and not imported: importing it would run it."""
+    from axiograd.training.assemble import build_data, build_loss, build_model, code_named_in
 
-    model, (data, validation) = build_model(settings), build_data(settings)
-    build_loss(settings)
-    parameters = sum(parameter.numel() for parameter in model.parameters())
-    validated = "none" if validation is None else f"{len(validation):,}"
+    code = code_named_in(settings)
+    model = None if "model.name" in code else build_model(settings)
+    data, validation = (None, None) if "data.name" in code else build_data(settings)
+    if not any(where.startswith("loss") for where in code):
+        build_loss(settings)
+    parameters = None if model is None else sum(parameter.numel() for parameter in model.parameters())
+    samples = None if data is None else len(data)
+    validated = None if validation is None else len(validation)
     output.answer(
         {
             "model": settings.model.name,
             "parameters": parameters,
-            "samples": len(data),
-            "validation_samples": None if validation is None else len(validation),
+            "samples": samples,
+            "validation_samples": validated,
             "epochs": settings.recipe.epochs,
             "out": str(settings.out),
+            "code_not_run": code,
         }
     )
-    output.say(f"{config}: {settings.model.name} with {parameters:,} parameters; {len(data):,} samples to train on")
-    output.say(f"and {validated} to validate with; {settings.recipe.epochs} epochs into {settings.out}")
+    size = "" if parameters is None else f" with {parameters:,} parameters"
+    counted = "" if samples is None else f"; {samples:,} samples to train on, {validated or 0:,} to validate with"
+    output.say(f"{config}: {settings.model.name}{size}{counted}; {settings.recipe.epochs} epochs into {settings.out}")
+    for where, name in code.items():
+        output.note(f"{where} = {name!r} is your own Python: found, and not run by --dry-run.")

@@ -11,7 +11,8 @@ from typing import Any
 import torch  # noqa: F401  (used by a worked example)
 from torch import Tensor, nn
 
-from axiograd.errors import ConfigurationError
+from axiograd._names import choose_from
+from axiograd.errors import ConfigurationError, StorageError
 from axiograd.models._checkpoint import load_into, read_state_dict
 from axiograd.models.alexnet import AlexNet
 from axiograd.models.dncnn import DnCNN
@@ -24,6 +25,9 @@ from axiograd.models.vgg import DEPTHS, VGG
 from axiograd.models.weights import fetch_weights, find_weights, list_weights, require_weights
 
 Builder = Callable[..., nn.Module]
+
+#: Of settings that come out of a file: no layer is wider, and no network has more layers.
+LARGEST_SETTING, DEEPEST = 100_000, 256
 
 #: Families that exist as a regular network and as an X-DNN.
 PAIRS: dict[str, Builder] = {
@@ -76,7 +80,7 @@ def get_model(
     )
     """
     if name not in MODELS:
-        raise ConfigurationError(f"no model {name!r}; there are: {', '.join(list_models())}")
+        raise ConfigurationError(f"no model {name!r}: {choose_from(name, list_models())}.")
     path: Path | None = None
     if weights is not None:
         path, known = resolve(name, weights, root=root, download=download)
@@ -98,9 +102,42 @@ def build(name: str, config: Mapping[str, Any]) -> nn.Module:
     try:
         signature.bind(**config)
     except TypeError as error:
-        known = [key for key in signature.parameters if key not in ("homogeneous", "config")]
-        raise ConfigurationError(f"{name!r}: {error}; its settings are {', '.join(known)}") from error
+        raise ConfigurationError(f"{name!r}: {error}; its settings are {', '.join(setting_names(name))}.") from error
     return builder(**config)
+
+
+def check_settings(name: str, settings: Mapping[str, Any], source: str) -> None:
+    """Refuse settings from a file that are not a network's architecture, or too large: no paths, no downloads.
+
+    >>> check_settings("xmlp", {"hidden": [8, 4], "num_classes": 2}, "a.safetensors")
+    >>> check_settings("xmlp", {"root": "/tmp"}, "a.safetensors")
+    Traceback (most recent call last):
+    axiograd.errors.StorageError: a.safetensors: 'root' = '/tmp' is not a setting of 'xmlp' ...
+    """
+    if name not in MODELS:
+        raise StorageError(f"{source}: there is no model {name[:80]!r}; is it of another version?")
+    known = setting_names(name)
+    for key, value in settings.items():
+        values = value if isinstance(value, list | tuple) else [value]
+        limit = DEEPEST if key == "depth" else LARGEST_SETTING
+        fits = len(values) <= DEEPEST and all(isinstance(one, int | float) and 0 <= one <= limit for one in values)
+        if key not in known or not fits:
+            raise StorageError(
+                f"{source}: {key[:80]!r} = {repr(value)[:80]} is not a setting of {name!r} that a file may have: "
+                f"numbers up to {limit:,} for {', '.join(known)}."
+            )
+
+
+def setting_names(name: str) -> list[str]:
+    """What a model's architecture can be told.
+
+    >>> setting_names("xmlp")
+    ['num_classes', 'in_channels', 'hidden', 'dropout']
+    """
+    found = list(inspect.signature(MODELS[name]).parameters)
+    if "config" in found:  # a Fixup ResNet by its depth: the class has the rest
+        found += [each for each in inspect.signature(FixupResNet).parameters if each not in found]
+    return [each for each in found if each not in {"homogeneous", "config", "blocks", "convolutions"}]
 
 
 def resolve(

@@ -156,7 +156,7 @@ def missing(weights: Weights, root: str | os.PathLike[str] | None) -> DataMissin
     if weights.url is None:
         how = f"put the file at {target}, or set AXIOGRAD_WEIGHTS_URL to where it is served"
     else:
-        how = f"pass download=True, or fetch {weights.url} and put it at {target}"
+        how = f"pass download=True (in the command: --download), or fetch {weights.url} and put it at {target}"
     return DataMissingError(
         f"weights {weights.name!r} of {weights.model!r} ({weights.file}) are not in {looked}: {how}"
     )

@@ -1,7 +1,7 @@
 """From a configuration to the model, the data and the loss that it names."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import nn
@@ -11,9 +11,10 @@ import axiograd.attribution
 import axiograd.datasets
 import axiograd.models
 import axiograd.priors
+from axiograd._user_code import locate
 from axiograd.errors import ConfigurationError
 from axiograd.training.batches import WithArguments
-from axiograd.training.config import TrainingConfig, find_factory
+from axiograd.training.config import TrainingConfig, find_factory, saying
 from axiograd.training.fit import FitResult, fit
 from axiograd.training.loss import AttributionLoss
 from axiograd.training.seeds import kept_rng, seed_everything
@@ -44,15 +45,32 @@ def train_from(config: TrainingConfig, **overrides: Any) -> FitResult:
     return fit(model, train_data, loss=build_loss(config), validation=validation, **(settings | overrides))
 
 
+def code_named_in(config: TrainingConfig) -> dict[str, str]:
+    """The names in a configuration that lead to Python of the user's own, each located and none imported."""
+    loss = config.loss
+    names = {"model.name": config.model.name, "data.name": config.data.name, "loss.task": loss.task}
+    names |= {"loss.prior": loss.prior or "", "loss.method": loss.method}
+    named = {where: name for where, name in names.items() if ":" in name}
+    for where, name in named.items():
+        with saying(where):
+            locate(name)
+    return named
+
+
 def build_model(config: TrainingConfig) -> nn.Module:
     """The model by its name in `axiograd.models`, or by `package.module:factory`."""
     name, options = config.model.name, config.model.options
     if ":" not in name:
         find_factory(name, "model.name", dict.fromkeys(axiograd.models.list_models(), axiograd.models.get_model))
+        if options.get("download"):
+            raise ConfigurationError(
+                "model.options.download: a configuration fetches nothing; get the weights first, by "
+                f"axiograd check {name} --weights {options.get('weights', 'default')} --download."
+            )
         return axiograd.models.get_model(name, **options)
     model = _call(find_factory(name, "model.name", {}), options, "model.options")
     if not isinstance(model, nn.Module):
-        raise ConfigurationError(f"model.name {name!r} gave a {type(model).__name__}, not an nn.Module")
+        raise ConfigurationError(f"model.name {name!r} gave a {type(model).__name__}, not an nn.Module.")
     return model
 
 
@@ -60,12 +78,18 @@ def build_data(config: TrainingConfig) -> tuple[Any, Any]:
     """The data to train on and, if there are options for it, the data to validate with."""
     known = {name: one for name, one in vars(axiograd.datasets).items() if inspect.isfunction(one)}
     load = find_factory(config.data.name, "data.name", known)
-    data = _call(load, config.data.train, "data.train")
+    data = _data_set(_call(load, config.data.train, "data.train"), config.data.name)
     if config.data.arguments:
         data = WithArguments(data, **config.data.arguments)
     if config.data.validation is None:
         return data, None
-    return data, _call(load, config.data.validation, "data.validation")
+    return data, _data_set(_call(load, config.data.validation, "data.validation"), config.data.name)
+
+
+def _data_set(found: Any, name: str) -> Any:
+    if isinstance(found, str | bytes | Mapping) or not (hasattr(found, "__getitem__") or hasattr(found, "__iter__")):
+        raise ConfigurationError(f"data.name {name!r} gave a {type(found).__name__}, not a data set.")
+    return found
 
 
 def build_loss(config: TrainingConfig) -> Any:
@@ -96,5 +120,5 @@ def _call(factory: Callable[..., Any], options: dict[str, Any], where: str) -> A
         signature.bind(**options)
     except TypeError as error:
         name, known = getattr(factory, "__name__", factory), ", ".join(signature.parameters)
-        raise ConfigurationError(f"{where}: {error}; {name} has {known}") from error
+        raise ConfigurationError(f"{where}: {error}; {name} has {known}.") from error
     return factory(**options)

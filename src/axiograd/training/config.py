@@ -1,15 +1,16 @@
 """A training run as a TOML file: which model, data, loss and recipe."""
 
-import importlib
 import tomllib
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from axiograd.errors import ConfigurationError
+from axiograd._names import choose_from
+from axiograd._user_code import load
+from axiograd.errors import AxiogradError, ConfigurationError
 from axiograd.training.recipe import Recipe
 
 Section = TypeVar("Section")
@@ -117,16 +118,22 @@ def parse_config(table: Mapping[str, Any]) -> TrainingConfig:
 
 
 def find_factory(name: str, where: str, known: Mapping[str, Callable[..., Any]]) -> Callable[..., Any]:
-    """A function by its name among the known ones, or by `package.module:function`."""
+    """A function by its name among the known ones, or by `package.module:function` or `file.py:function`, your code."""
     if ":" in name:
-        module, _, attribute = name.partition(":")
-        try:
-            return typing.cast("Callable[..., Any]", getattr(importlib.import_module(module), attribute))
-        except (ImportError, AttributeError) as error:
-            raise ConfigurationError(f"{where} {name!r} cannot be imported: {error}") from error
+        with saying(where):
+            return typing.cast("Callable[..., Any]", load(name))
     if name not in known:
-        raise ConfigurationError(f"{where} {name!r} is not known; {_hint(name, known)}")
+        raise ConfigurationError(f"{where} {name!r} is not known; {choose_from(name, known)}.")
     return known[name]
+
+
+@contextmanager
+def saying(where: str) -> Iterator[None]:
+    """Errors begin with the key that they are about."""
+    try:
+        yield
+    except AxiogradError as error:
+        raise ConfigurationError(f"{where}: {error}") from error
 
 
 def _section(kind: type[Section], value: Any, where: str) -> Section:
@@ -169,11 +176,4 @@ def _check_keys(where: str, table: Mapping[str, Any], known: list[str]) -> None:
     for key in table:
         if key not in known:
             full = f"{where}.{key}" if where else key
-            raise ConfigurationError(f"{full!r} is not known; {_hint(key, known)}")
-
-
-def _hint(name: str, known: typing.Iterable[str]) -> str:
-    names = list(known)
-    near = get_close_matches(name, names, n=3)
-    meant = f"did you mean {' or '.join(map(repr, near))}? " if near else ""
-    return f"{meant}known: {', '.join(names)}"
+            raise ConfigurationError(f"{full!r} is not known; {choose_from(key, known)}.")
