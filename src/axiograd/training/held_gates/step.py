@@ -1,0 +1,285 @@
+"""A gradient with respect to the input that can be trained through without second derivatives.
+
+While its gates are held, F is affine in x. With u the weights of the outputs, g = Jᵀu and v = ∂Ω/∂g,
+
+    ∇θ v·g = ∇θ u·F_gates(v) without what is added (biases),
+
+one forward pass of v and, per layer, one product with the output gradients that made g. Where u = s·r is a multiple of
+the task's own output gradient r, sample by sample, even those products are shared with the task:
+
+    ∇θ [L + Ω(g)] = ∇θ r·F_gates(x + s·v),
+
+a plain training step at a shifted input (Etmann: A closer look at double backpropagation, 2019).
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.utils import _pytree as pytree
+
+from axiograd.attribution._arguments import Arguments, Model
+from axiograd.attribution._gradient import Pass, Score, check_finite, leaves
+from axiograd.training.held_gates.operators import NotHeldError
+from axiograd.training.held_gates.tape import Entry, Recorder, Tape, Tensors
+
+#: In units of the number format's own rounding: two gradients closer than this are multiples of each other.
+_ROUNDING = 64
+
+
+@dataclass(eq=False)
+class Held:
+    """A forward pass that can be made again with its gates held, and the output gradients that go with it."""
+
+    tape: Tape
+    roots: tuple[Tensor, ...]
+    device: str
+    autocast: torch.dtype | None
+    #: Of each entry that has weights, the gradients of its results.
+    output_gradients: dict[Entry, tuple[Tensor | None, ...]] = field(default_factory=dict)
+    outputs: tuple[int, ...] = ()
+    #: Shared with the task: what the output gradients belong to, ρ; u = s·ρ.
+    cotangent: Tensor | None = None
+    scale: Tensor | None = None
+    #: Whether ρ = r for every sample.
+    shared: bool = False
+    gradients: tuple[Tensor, ...] = ()
+
+    def differentiate(self, outputs: Sequence[Tensor], u: Sequence[Tensor], *, retain_graph: bool) -> tuple[Tensor, ...]:
+        """Jᵀu, keeping the gradients that the weights need."""
+        edges = self.tape.edges
+        found = torch.autograd.grad(
+            list(outputs), [*self.roots, *edges], list(u), retain_graph=retain_graph, allow_unused=True
+        )
+        rest = iter(found[len(self.roots) :])
+        for entry in self.tape.entries:
+            if entry.edges:
+                self.output_gradients[entry] = tuple(next(rest) for _ in entry.edges)
+                entry.edges = ()  # they keep the graph alive
+        return tuple(torch.zeros_like(x) if g is None else g for x, g in zip(self.roots, found, strict=False))
+
+    def weight_gradients(
+        self, inputs: Sequence[Tensor], tensors: Tensors, *, linear: bool
+    ) -> tuple[list[Tensor | None], dict[int, Tensor]]:
+        """∇θ of u·F_gates(inputs), layer by layer, and the outputs."""
+        total: list[Tensor | None] = [None] * len(tensors.weights)
+
+        def weigh(entry: Entry, call: Callable[[Sequence[Tensor]], Any]) -> Any:
+            own = {i: tensors.weights[i].detach().requires_grad_() for i in entry.weights}
+            weights = [own.get(i, w) for i, w in enumerate(tensors.weights)]
+            with torch.enable_grad():
+                result = call(weights)
+            made = [r for r in pytree.tree_leaves(result) if isinstance(r, Tensor)]
+            pairs = [
+                (r, g)
+                for r, g in zip(made, self.output_gradients[entry], strict=True)
+                if g is not None and r.requires_grad
+            ]
+            if pairs:
+                found = torch.autograd.grad(
+                    [r for r, _ in pairs], list(own.values()), [g for _, g in pairs], allow_unused=True
+                )
+                for i, gradient in zip(own, found, strict=True):
+                    _add(total, i, gradient)
+            return pytree.tree_map_only(Tensor, Tensor.detach, result)
+
+        with torch.no_grad(), self._as_recorded():
+            values = self.tape.run(inputs, tensors, linear=linear, weigh=weigh)
+        return total, values
+
+    def plain_gradients(
+        self, inputs: Sequence[Tensor], tensors: Tensors, r: Tensor
+    ) -> tuple[list[Tensor | None], list[Tensor | None]]:
+        """∇θ and ∇x of r·F(x), by ordinary differentiation of the pass made once more."""
+        own = [w.detach().requires_grad_() for w in tensors.weights]
+        roots = [x.detach().requires_grad_() for x in inputs]
+        with torch.enable_grad(), self._as_recorded():
+            values = self.tape.run(roots, Tensors(own, tensors.fixed), linear=False)
+            found = torch.autograd.grad(values[self.outputs[0]], [*own, *roots], r, allow_unused=True)
+        return list(found[: len(own)]), list(found[len(own) :])
+
+    def multiple(self, r: Tensor | None) -> float | None:
+        """The number that r is times ρ, the same for all samples; None if there is none."""
+        rho = self.cotangent
+        if r is None or rho is None or not bool(r.any()):
+            return 0.0
+        square = float(rho.double().square().sum())
+        if not self.shared or square == 0:
+            return None
+        times = float((r.double() * rho.double()).sum()) / square
+        rest = float((r.double() - times * rho.double()).norm() / r.double().norm())
+        return times if rest <= _ROUNDING * torch.finfo(r.dtype).eps else None
+
+    def _as_recorded(self) -> AbstractContextManager[Any]:
+        enabled = self.autocast is not None
+        return torch.autocast(self.device, dtype=self.autocast, enabled=enabled)
+
+
+def _add(total: list[Tensor | None], index: int, gradient: Tensor | None) -> None:
+    if gradient is not None:
+        before = total[index]
+        total[index] = gradient if before is None else before + gradient
+
+
+class _Gradient(torch.autograd.Function):
+    """g = Jᵀu for u that is no multiple of the task's gradient, as a function of u and the weights."""
+
+    @staticmethod
+    def forward(ctx: Any, held: Held, n_u: int, *tensors: Tensor) -> tuple[Tensor, ...]:
+        ctx.held, ctx.n_u = held, n_u
+        ctx.save_for_backward(*tensors[n_u:], *held.tape.fixed)
+        ctx.set_materialize_grads(False)
+        return tuple(g.clone() for g in held.gradients)
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]  # torch leaves it untyped
+    def backward(ctx: Any, *directions: Tensor | None) -> tuple[Tensor | None, ...]:
+        held: Held = ctx.held
+        n = len(held.tape.weights)
+        tensors = Tensors(ctx.saved_tensors[:n], ctx.saved_tensors[n:])
+        inputs = [
+            torch.zeros_like(g) if v is None else v.to(g.dtype) for v, g in zip(directions, held.gradients, strict=True)
+        ]
+        weights, values = held.weight_gradients(inputs, tensors, linear=True)
+        return (None, None, *(values[slot] for slot in held.outputs), *weights)
+
+
+class _Outputs(torch.autograd.Function):
+    """F(x) as a function of x and the weights, with a second way in, for the direction that a prior asks for."""
+
+    @staticmethod
+    def forward(ctx: Any, held: Held, outputs: Tensor, n: int, *tensors: Tensor) -> tuple[Tensor, ...]:
+        ctx.held, ctx.n = held, n
+        ctx.save_for_backward(*tensors, *held.tape.fixed)
+        ctx.set_materialize_grads(False)
+        return outputs.clone(), *(x.new_zeros(()).expand(x.shape) for x in tensors[:n])
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]  # torch leaves it untyped
+    def backward(ctx: Any, r: Tensor | None, *directions: Tensor | None) -> tuple[Any, ...]:
+        held: Held = ctx.held
+        n, m = ctx.n, ctx.n + len(held.tape.weights)
+        x, tensors = ctx.saved_tensors[:n], Tensors(ctx.saved_tensors[n:m], ctx.saved_tensors[m:])
+        asked = any(v is not None for v in directions)
+        shift = [torch.zeros_like(xi) if v is None else v for v, xi in zip(directions, x, strict=True)]
+        times = held.multiple(r)
+        by_x: list[Tensor | None] = [None] * n
+        if times:
+            moved = [torch.add(xi, v, alpha=1 / times) for xi, v in zip(x, shift, strict=True)] if asked else list(x)
+            weights, _ = held.weight_gradients(moved, tensors, linear=False)
+            if times != 1:
+                weights = [None if w is None else w * times for w in weights]
+            by_x = [times * g for g in held.gradients]
+        else:
+            weights = [None] * len(tensors.weights)
+            if r is not None and times is None:
+                weights, by_x = held.plain_gradients(x, tensors, r)
+            if asked:
+                for i, gradient in enumerate(held.weight_gradients(shift, tensors, linear=True)[0]):
+                    _add(weights, i, gradient)
+        by_x = [g if wanted else None for g, wanted in zip(by_x, ctx.needs_input_grad[3 : 3 + n], strict=True)]
+        return (None, None, None, *by_x, *weights)
+
+
+class _Direction(torch.autograd.Function):
+    """g = s·Jᵀρ: hands s·v back to where the outputs came from."""
+
+    @staticmethod
+    def forward(ctx: Any, held: Held, *ways: Tensor) -> tuple[Tensor, ...]:  # noqa: ARG004 (only their gradients matter)
+        ctx.held = held
+        return tuple(_per_sample(held.scale, g) * g for g in held.gradients)
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]  # torch leaves it untyped
+    def backward(ctx: Any, *directions: Tensor) -> tuple[Tensor | None, ...]:
+        return (None, *(_per_sample(ctx.held.scale, v) * v for v in directions))
+
+
+def _per_sample(scale: Tensor | None, like: Tensor) -> Tensor:
+    """One number per sample, to be multiplied with what has more dimensions."""
+    if scale is None:
+        raise NotHeldError("the gradient of this pass is no multiple of the task's")
+    return scale.to(like.dtype).reshape(-1, *[1] * (like.dim() - 1))
+
+
+def record(
+    model: Model, arguments: Arguments, features: Sequence[Tensor], *, attached: bool
+) -> tuple[Held, Any, list[Tensor]]:
+    """Run the model once: the pass with its gates, the outputs, and those of them that depend on the input."""
+    roots = tuple(x.clone() for x in features)
+    device = roots[0].device.type
+    autocast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+    recorder = Recorder(roots, attached=attached)
+    with recorder:
+        outputs = arguments.call(model, list(roots))
+    tensors = [t for t in pytree.tree_leaves(outputs) if isinstance(t, Tensor)]
+    slots = recorder.finish(tensors)
+    moving = [t for t, slot in zip(tensors, slots, strict=True) if slot is not None]
+    if not moving:
+        raise NotHeldError("no output depends on the input in a way that can be seen")
+    held = Held(recorder.tape, roots, device, autocast)
+    held.outputs = tuple(slot for slot in slots if slot is not None)
+    return held, outputs, moving
+
+
+def differentiate_held(model: Model, arguments: Arguments, score: Score, *, create_graph: bool) -> Pass:
+    """Outputs with autograd's own graph, and a gradient whose dependence on the weights needs no second derivative."""
+    x = leaves(arguments.features, create_graph=create_graph)
+    held, outputs, moving = record(model, arguments, x, attached=True)
+    scores = _one_score(score(outputs))
+    # The score of a logarithm has weights that depend on the outputs.
+    weights = torch.autograd.grad(scores.sum(), moving, create_graph=True, allow_unused=True)
+    used = [(i, u) for i, u in enumerate(weights) if u is not None]
+    held.outputs = tuple(held.outputs[i] for i, _ in used)
+    held.gradients = held.differentiate([moving[i] for i, _ in used], [u.detach() for _, u in used], retain_graph=True)
+    gradients = _Gradient.apply(held, len(used), *(u for _, u in used), *held.tape.weights)  # type: ignore[no-untyped-call]
+    check_finite(x, scores, gradients)
+    return Pass(outputs, scores, gradients)
+
+
+def differentiate_shared(
+    model: Model, arguments: Arguments, score: Score, task: Callable[[Any], Tensor], *, create_graph: bool
+) -> Pass:
+    """Outputs and gradient from one pass whose products with the weights the task and the prior share."""
+    x = leaves(arguments.features, create_graph=create_graph)
+    held, outputs, moving = record(model, arguments, [xi.detach().requires_grad_() for xi in x], attached=False)
+    if len(moving) != 1:
+        raise NotHeldError(f"{len(moving)} outputs depend on the input, and the task may use all of them")
+    result, *ways = _Outputs.apply(held, moving[0].detach(), len(x), *x, *held.tape.weights)  # type: ignore[no-untyped-call]
+    outputs = pytree.tree_map_only(Tensor, lambda t: result if t is moving[0] else t, outputs)
+    scores = _one_score(score(outputs))
+    (u,) = torch.autograd.grad(scores.sum(), result, retain_graph=True)
+    (r,) = torch.autograd.grad(task(outputs), result, retain_graph=True)
+    held.cotangent, held.scale, held.shared = _common(u, r)
+    held.gradients = held.differentiate(moving, [held.cotangent], retain_graph=False)
+    gradients = _Direction.apply(held, *ways)  # type: ignore[no-untyped-call]
+    check_finite(x, scores, gradients)
+    return Pass(outputs, scores, gradients)
+
+
+def _one_score(scores: Tensor) -> Tensor:
+    if scores.dim() != 1:
+        raise NotHeldError("each output is attributed")
+    return scores
+
+
+def _common(u: Tensor, r: Tensor) -> tuple[Tensor, Tensor, bool]:
+    """ρ and s with u = s·ρ for every sample, and whether ρ = r.
+
+    Where r is too small to be divided by, or u no multiple of it, ρ = u.
+    """
+    flat_u, flat_r = u.flatten(1) if u.dim() > 1 else u[:, None], r.flatten(1) if r.dim() > 1 else r[:, None]
+    largest = flat_r.abs().amax(1, keepdim=True)
+    fits = largest >= torch.finfo(r.dtype).tiny ** 0.5
+    unit = flat_r / torch.where(fits, largest, torch.ones_like(largest))
+    s = (flat_u * unit).sum(1, keepdim=True) / unit.square().sum(1, keepdim=True).clamp(min=0.5)
+    rest = (flat_u - s * unit).norm(dim=1, keepdim=True)
+    fits &= rest <= _ROUNDING * torch.finfo(r.dtype).eps * flat_u.norm(dim=1, keepdim=True)
+    nothing = (flat_u == 0).all(1, keepdim=True) & (flat_r == 0).all(1, keepdim=True)
+    rho = torch.where(fits, flat_r, flat_u).reshape(r.shape)
+    scale = torch.where(fits, s / torch.where(fits, largest, torch.ones_like(largest)), torch.ones_like(s))
+    return rho, scale[:, 0], bool((fits | nothing).all())
