@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, overload
 
@@ -79,6 +79,8 @@ class Call:
     degree: float = 1.0
     #: Whether that is proven, and not only up to an epsilon.
     exact: bool = False
+    #: How outputs and gradient are found: a training step may know a cheaper way.
+    through: Callable[..., Pass] = differentiate
 
     @property
     def is_training_step(self) -> bool:
@@ -113,7 +115,7 @@ class Attribution(ABC):
     def _differentiate(self, call: Call) -> Pass:
         """One forward and one backward pass at the inputs."""
         arguments, target = call.arguments, call.target
-        return differentiate(
+        return call.through(
             call.model,
             arguments,
             lambda outputs: self._score(outputs, target, arguments.batch),
@@ -195,10 +197,13 @@ class Attribution(ABC):
         call = self._call(
             inputs, target, baselines, additional_forward_args, create_graph=create_graph, wants_outputs=True
         )
+        return self._explained(call, target, baselines)
+
+    def _explained(self, call: Call, target: Target, baselines: Any = None) -> Explanation:
         with self._guarded(call, preserve=not call.is_training_step):
             computed = self._compute(call)
         return Explanation(
-            computed.outputs if create_graph else detached(computed.outputs),
+            computed.outputs if call.create_graph else detached(computed.outputs),
             call.arguments.pack(computed.attributions),
             target,
             type(self).__name__,

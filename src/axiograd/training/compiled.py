@@ -94,6 +94,8 @@ class CompiledStep:
         method = self.loss.bind(self.model).method
         if type(method) not in _COMBINE:
             self._fall_back(f"{type(method).__name__} is not a function of the input and one gradient")
+        elif self.loss.outputs == "residual":
+            self._fall_back("the residual is known only after the forward pass")
         elif not isinstance(inputs, Tensor):
             self._fall_back("the inputs are not one tensor")
         elif n_ranks() > 1 or any(isinstance(part, _WRAPPERS) for part in self.model.modules()):

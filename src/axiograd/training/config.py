@@ -44,7 +44,7 @@ class LossConfig:
     weight: float | int = 1.0
     method: str = "XGradient"
     method_options: dict[str, Any] = field(default_factory=dict)
-    outputs: Literal["target", "all", "random"] = "target"
+    outputs: Literal["target", "all", "random", "residual"] = "target"
 
 
 @dataclass(frozen=True)

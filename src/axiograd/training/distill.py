@@ -12,8 +12,8 @@ from torch.utils.data import Dataset
 from axiograd.errors import ConfigurationError
 from axiograd.training.batches import ensure_dataset
 from axiograd.training.fit import FitResult, fit
-from axiograd.training.mixup import MixedTarget
-from axiograd.training.objective import Objective, call_model, task_value
+from axiograd.training.mixup import MixedTarget, task_value
+from axiograd.training.objective import Objective, call_model
 
 
 @dataclass(frozen=True)

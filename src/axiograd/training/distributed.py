@@ -24,3 +24,14 @@ def refuse_static_graph(model: object) -> None:
                 "all-reduce of gradients when an attribution is part of the step; wrap it with static_graph=False "
                 "(add find_unused_parameters=True if parameters go unused)"
             )
+
+
+def searches_its_graph(model: object) -> str | None:
+    """Why the model's wrapper needs the graph that autograd makes of a whole forward pass; None if it does not.
+
+    >>> searches_its_graph(nn.Linear(2, 2))
+    """
+    modules = model.modules() if isinstance(model, nn.Module) else ()
+    if any(isinstance(module, DistributedDataParallel) and module.find_unused_parameters for module in modules):
+        return "DistributedDataParallel looks for unused parameters in the graph"
+    return None

@@ -2,21 +2,38 @@
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from axiograd._target import logits
+from axiograd._target import LinearTarget, logits
 from axiograd._typing import Inputs, Target
-from axiograd.attribution import Attribution, Gradient, XGradient
+from axiograd.attribution import (
+    Attribution,
+    Explanation,
+    Gradient,
+    InputXGradient,
+    LogGradient,
+    Saliency,
+    XGradient,
+)
 from axiograd.attribution._arguments import Arguments
+from axiograd.attribution._gradient import leaves, run
+from axiograd.attribution._state import unwrapped
 from axiograd.errors import ConfigurationError, DisconnectedError
 from axiograd.homogeneity.behind import module_of
-from axiograd.training.distributed import refuse_static_graph
+from axiograd.training.distributed import refuse_static_graph, searches_its_graph
+from axiograd.training.held_gates.operators import NotHeldError
+from axiograd.training.held_gates.step import differentiate_held, differentiate_shared, record
+from axiograd.training.mixup import task_value
 from axiograd.training.schedules import Schedule, ensure_schedule, weight_at
-from axiograd.training.targets import Outputs, attribution_target as choose_target
+from axiograd.training.targets import Outputs, Residual, attribution_target as choose_target
+
+#: Functions of the outputs' gradient, which the residual can be a target of.
+_OF_THE_GRADIENT = (XGradient, InputXGradient, Gradient, Saliency)
 
 
 @dataclass(frozen=True)
@@ -40,6 +57,8 @@ class Bound:
     #: Of one sample's outputs, by the shapes of one sample's inputs.
     output_shapes: dict[tuple[torch.Size, ...], torch.Size] = field(default_factory=dict)
     connected: bool = False
+    #: Why second derivatives are needed: "" if they are not, None if that is not known yet.
+    why_twice: str | None = None
 
 
 class AttributionLoss(nn.Module):
@@ -47,9 +66,14 @@ class AttributionLoss(nn.Module):
 
     λ is `weight`, a number or a schedule step -> λ. Attributed is the true class (`outputs="target"`), each output, the
     priors summed ("all"), a random combination of outputs with signs ±1 per sample ("random", for squared priors
-    unbiased for "all"), or what the method takes without a target (None). Further keywords go to the method; a
-    `generator` draws combinations and, for a method that draws, its references.
-    In `eval()` nothing is differentiated twice and terms come without graphs.
+    unbiased for "all"), what the task still gets wrong ("residual", √C·r/‖r‖ with r = ∂L/∂F), or what the method takes
+    without a target (None). Further keywords go to the method; a `generator` draws combinations and, for a method that
+    draws, its references.
+
+    Where the model is piecewise linear, gradients come without second derivatives, exactly (see
+    `axiograd.training.held_gates`): a prior on the residual, or on a model with one output, costs a third of a plain
+    step. `double_backward=True` differentiates twice all the same; `why_twice` says why a model needs it.
+    In `eval()` terms come without graphs.
 
     Hesse, Schaub-Meyer, Roth: Fast Axiomatic Attribution for Neural Networks, 2021, equation (1).
 
@@ -72,11 +96,12 @@ class AttributionLoss(nn.Module):
         outputs: Outputs = "target",
         of: int | str | None = None,
         generator: torch.Generator | None = None,
+        double_backward: bool = False,
         **method_arguments: Any,
     ) -> None:
         super().__init__()
-        if outputs not in {"target", "all", "random", None}:
-            raise ConfigurationError(f'outputs must be "target", "all", "random" or None, got {outputs!r}')
+        if outputs not in {"target", "all", "random", "residual", None}:
+            raise ConfigurationError(f'outputs must be "target", "all", "random", "residual" or None, got {outputs!r}.')
         if isinstance(method, Attribution) and method_arguments:
             raise ConfigurationError(f"{sorted(method_arguments)} cannot be given to a method that already exists")
         self.task_loss = task_loss
@@ -86,6 +111,7 @@ class AttributionLoss(nn.Module):
         self.outputs: Outputs = outputs
         self.of = of
         self.generator = generator
+        self.double_backward = double_backward
         self.method_arguments = method_arguments
         #: Calls in training mode so far, which the schedule counts by; kept in `state_dict`.
         self.step = 0
@@ -113,20 +139,48 @@ class AttributionLoss(nn.Module):
                 "AttributionLoss is in training mode, but gradients are switched off (no_grad or inference mode); "
                 "call loss.eval() for validation, or leave the context for training"
             )
+        task = _Task(self.task_loss, target)
         chosen = attribution_target
         if chosen is None:
-            chosen = self.choose_target(bound, inputs, target, additional_forward_args)
-        explanation = bound.method.explain(
-            inputs, chosen, additional_forward_args=additional_forward_args, create_graph=self.training
-        )
+            chosen = self.choose_target(bound, inputs, target, additional_forward_args, task)
+        explanation = self._explain(bound, inputs, chosen, additional_forward_args, task)
         attributions = self.pick(explanation.attributions)
         prior = self.prior_of(attributions, chosen, prior_arguments)
         if self.training and not bound.connected:
             _check_connected(prior, model)
             bound.connected = True
-        terms = self.combine(explanation.outputs, target, prior, explanation.attributions)
+        value, weight = task(explanation.outputs), self.weight
         self.step += self.training
-        return terms
+        total = value + weight * prior
+        return LossTerms(total, value, prior, explanation.outputs, explanation.attributions, weight)
+
+    def _explain(self, bound: Bound, inputs: Inputs, target: Target, additional: Any, task: "_Task") -> Explanation:
+        """Outputs and attributions, in a training step without second derivatives if that can be."""
+        method, how = bound.method, {"create_graph": self.training}
+        one = self.training and not (isinstance(target, str) and target == "all")
+        if one and bound.why_twice is None:
+            output_shape(bound, inputs, additional)
+        if one and not bound.why_twice:
+            shared = type(method) in _OF_THE_GRADIENT and (
+                target is None
+                or isinstance(target, Residual)
+                or (type(target) is LinearTarget and target.weights.flatten(1).shape[1] == 1)
+            )
+            through = partial(differentiate_shared, task=task) if shared else differentiate_held
+            call = method._call(inputs, target, None, additional, wants_outputs=True, **how)  # noqa: SLF001 (a method's own)
+            try:
+                found: Explanation = method._explained(replace(call, through=through), target)  # noqa: SLF001
+            except NotHeldError as reason:
+                bound.why_twice = str(reason)
+            else:
+                return found
+        explanation: Explanation = method.explain(inputs, target, additional_forward_args=additional, **how)
+        return explanation
+
+    @property
+    def why_twice(self) -> str | None:
+        """Why the model of the last step is differentiated twice, "" if it is not; None before the first."""
+        return None if self._bound is None else self._bound.why_twice
 
     def bind(self, model: Callable[..., Any]) -> Bound:
         """The method on this model; made, and its wrapping checked, when the model is new."""
@@ -143,11 +197,27 @@ class AttributionLoss(nn.Module):
                     f"the loss was given a {type(self.method).__name__} of another model; pass the class, or a method "
                     "of the model that the loss is called with (after wrapping it, if it is wrapped)"
                 )
-            self._bound = Bound(model, method)
+            if self.outputs == "residual" and not isinstance(method, _OF_THE_GRADIENT):
+                raise ConfigurationError(
+                    f'outputs="residual" attributes a combination of the outputs at x itself, which '
+                    f"{type(method).__name__} does not; use XGradient, InputXGradient, Gradient or Saliency."
+                )
+            self._bound = Bound(model, method, why_twice=self._twice(model, method))
         return self._bound
 
-    def choose_target(self, bound: Bound, inputs: Inputs, target: Any, additional: Any) -> Target:
+    def _twice(self, model: Any, method: Any) -> str | None:
+        if self.double_backward:
+            return "double_backward=True asks for it"
+        if type(method) not in {*_OF_THE_GRADIENT, LogGradient}:
+            return f"{type(method).__name__} is more than a function of one gradient at the input"
+        return searches_its_graph(model)
+
+    def choose_target(
+        self, bound: Bound, inputs: Inputs, target: Any, additional: Any, task: "_Task | None" = None
+    ) -> Target:
         """What to attribute, by `outputs`."""
+        if self.outputs == "residual":
+            return Residual(task or _Task(self.task_loss, target))
         if self.outputs in {None, "all"}:
             return self.outputs
         return choose_target(self.outputs, target, output_shape(bound, inputs, additional), self.generator)
@@ -173,15 +243,6 @@ class AttributionLoss(nn.Module):
             return torch.stack([self.prior(one, **arguments) for one in attributions]).sum()
         return self.prior(attributions, **arguments)
 
-    def combine(self, outputs: Any, target: Any, prior: Tensor, attributions: Any) -> LossTerms:
-        """The task loss, and the sum of both terms."""
-        task: Any = self.task_loss(outputs, target)
-        if not isinstance(task, Tensor) or task.ndim > 0:
-            what = f"shape {tuple(task.shape)}" if isinstance(task, Tensor) else type(task).__name__
-            raise ConfigurationError(f"the task loss must be a scalar (take its mean), got {what}")
-        weight = self.weight
-        return LossTerms(task + weight * prior, task, prior, outputs, attributions, weight)
-
     def get_extra_state(self) -> Tensor:
         """The step and the generator's state as bytes in one tensor, so that any format can store it."""
         step = torch.tensor([self.step]).view(torch.uint8)
@@ -198,18 +259,51 @@ class AttributionLoss(nn.Module):
         return {**self.__dict__, "_bound": None}
 
 
+class _Task:
+    """The task loss of one batch, computed once for the same outputs."""
+
+    def __init__(self, task_loss: Callable[[Any, Any], Tensor], target: Any) -> None:
+        self._task_loss, self._target = task_loss, target
+        self._known: tuple[Any, Tensor] | None = None
+
+    def __call__(self, outputs: Any) -> Tensor:
+        if self._known is None or self._known[0] is not outputs:
+            value: Any = task_value(self._task_loss, outputs, self._target)
+            if not isinstance(value, Tensor) or value.ndim > 0:
+                what = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+                raise ConfigurationError(f"the task loss must be a scalar (take its mean), got {what}.")
+            self._known = outputs, value
+        return self._known[1]
+
+
 def output_shape(bound: Bound, inputs: Inputs, additional: Any = None) -> torch.Size:
-    """The shape of the outputs, by one look at a new model or at inputs of a new size, which leaves it as it was."""
+    """The shape of the outputs, by one look at a new model or at inputs of a new size, which leaves it as it was.
+
+    The look also finds out whether the gates of the model can be held.
+    """
     arguments = Arguments.ensure(inputs, additional)
     batch = arguments.batch
     values = (*arguments.positional, *arguments.keyword.values())
     size = tuple(value.shape[1:] for value in values if isinstance(value, Tensor))
     if size not in bound.output_shapes:
-        look = Gradient(bound.model).explain(
-            inputs, lambda outputs: logits(outputs).reshape(batch, -1).sum(1), additional_forward_args=additional
-        )
-        bound.output_shapes[size] = logits(look.outputs).shape[1:]
+        method = Gradient(unwrapped(bound.model))
+        call = method._call(inputs, None, None, additional, create_graph=True)  # noqa: SLF001 (a look as it makes them)
+        with method._guarded(call, preserve=True):  # noqa: SLF001
+            outputs = _looked_at(bound, call.model, call.arguments)
+        bound.output_shapes[size] = logits(outputs).shape[1:]
     return torch.Size([batch, *bound.output_shapes[size]])
+
+
+def _looked_at(bound: Bound, model: Any, arguments: Arguments) -> Any:
+    if not bound.why_twice:
+        try:
+            outputs = record(model, arguments, leaves(arguments.features, create_graph=False), attached=True)[1]
+        except (NotHeldError, RuntimeError) as reason:
+            bound.why_twice = str(reason)
+        else:
+            bound.why_twice = ""
+            return outputs
+    return run(model, arguments, arguments.features)
 
 
 def _check_connected(prior: Tensor, model: Any) -> None:

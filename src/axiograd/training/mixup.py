@@ -50,6 +50,11 @@ class MixedTarget:
         return self.share * first + (1.0 - self.share) * second
 
 
+def task_value(task_loss: Callable[[Any, Any], Tensor], outputs: Any, target: Any) -> Tensor:
+    """L(outputs, target), for a mixed target the mixture of both losses."""
+    return target.loss(task_loss, outputs) if isinstance(target, MixedTarget) else task_loss(outputs, target)
+
+
 def mixup(batch: Batch, alpha: float, seed: int) -> Batch:
     """x ← m·x + (1 − m)·x′ with m ~ Beta(α, α) and x′ another sample of the batch; both labels are kept.
 

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import dataclass, is_dataclass
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from axiograd.errors import ConfigurationError
 from axiograd.training.compiled import CompiledStep
 from axiograd.training.loss import AttributionLoss, LossTerms
-from axiograd.training.mixup import MixedTarget
+from axiograd.training.mixup import MixedTarget, task_value
 
 
 class Objective(ABC):
@@ -86,14 +86,8 @@ class WithPrior(Objective):
         self.loss, self.task_loss = loss, loss.task_loss
 
     def __call__(self, model: Callable[..., Any], inputs: Any, target: Any, **arguments: Any) -> LossTerms:
-        if not isinstance(target, MixedTarget):
-            terms: LossTerms = self.loss(model, inputs, target, **arguments)
-            return terms
-        if self.loss.outputs == "target":
-            arguments["attribution_target"] = self.loss.choose_target(self.loss.bind(model), inputs, target, None)
-        terms = self.loss(model, inputs, target.first, **arguments)
-        task = target.loss(self.task_loss, terms.outputs)
-        return replace(terms, task=task, total=terms.total - terms.task + task)
+        terms: LossTerms = self.loss(model, inputs, target, **arguments)
+        return terms
 
     def identity(self) -> dict[str, str]:
         """The prior, its weight over time, the method, and the outputs it looks at."""
@@ -145,11 +139,6 @@ def ensure_objective(loss: Any, *, compiled: bool = False) -> Objective:
     if not callable(loss):
         raise ConfigurationError(f"loss is {type(loss).__name__}; it must be an AttributionLoss or L(outputs, target)")
     return TaskLoss(loss)
-
-
-def task_value(task_loss: Callable[[Any, Any], Tensor], outputs: Any, target: Any) -> Tensor:
-    """L(outputs, target), for a mixed target the mixture of both losses."""
-    return target.loss(task_loss, outputs) if isinstance(target, MixedTarget) else task_loss(outputs, target)
 
 
 def call_model(model: Callable[..., Any], inputs: Any) -> Any:

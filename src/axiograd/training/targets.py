@@ -1,17 +1,20 @@
 """Which outputs a prior sees: the true one, all of them, or a random combination."""
 
+from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from axiograd._target import logits
 from axiograd._typing import Target
 from axiograd.attribution import LinearTarget
 from axiograd.errors import TargetError
 
-#: "target": the true class; "all": each output; "random": a random combination; None: what the method takes unasked.
-Outputs: TypeAlias = Literal["target", "all", "random"] | None
+#: "target": the true class; "all": each output; "random": a random combination; "residual": what the task still gets
+#: wrong; None: what the method takes unasked.
+Outputs: TypeAlias = Literal["target", "all", "random", "residual"] | None
 
 
 def attribution_target(
@@ -46,6 +49,41 @@ def random_combination(shape: torch.Size, generator: torch.Generator | None = No
     n_outputs = shape.numel() // shape[0]
     signs = torch.randint(2, (shape[0], n_outputs), generator=generator, device=device)
     return LinearTarget(2.0 * signs - 1.0)
+
+
+class Residual(LinearTarget):
+    """u·F(x) with u = √C·r/‖r‖ per sample, r = ∂L/∂F the task's own gradient at C outputs, held fixed.
+
+    It has the size of a random combination of signs, and looks where the task pulls. A sample that pulls nowhere,
+    r = 0, has u = 0: no attribution, and nothing for a prior to change.
+
+    >>> target = Residual(lambda outputs: (outputs[:, 0] - 3).square().mean())
+    >>> with torch.enable_grad():
+    ...     target(torch.tensor([[1.0, 5.0]], requires_grad=True)).detach()
+    tensor([-1.4142])
+    """
+
+    def __init__(self, task: Callable[[Any], Tensor]) -> None:
+        super().__init__(torch.empty(0))
+        object.__setattr__(self, "task", task)  # the base is frozen
+
+    task: Callable[[Any], Tensor]
+
+    def __call__(self, output: Any) -> Tensor:
+        tensor = logits(output)
+        if not tensor.requires_grad:
+            raise TargetError("the residual is the task's gradient by the outputs, and these outputs have none.")
+        (r,) = torch.autograd.grad(self.task(output), [tensor], retain_graph=True, allow_unused=True)
+        if r is None:
+            raise TargetError("the task loss does not depend on the outputs that are attributed.")
+        rows = r.reshape(len(r), -1)
+        # In two steps, so that squares of small numbers do not vanish.
+        largest = rows.abs().amax(1, keepdim=True)
+        rows = rows / torch.where(largest > 0, largest, torch.ones_like(largest))
+        size = rows.norm(dim=1, keepdim=True)
+        u = rows * (rows.shape[1] ** 0.5 / torch.where(size > 0, size, torch.ones_like(size)))
+        combined: Tensor = (tensor.reshape(len(r), -1) * u.detach()).sum(1)
+        return combined
 
 
 def output_weights(target: Target, shape: torch.Size, device: torch.device) -> Tensor:

@@ -76,7 +76,9 @@ LINEAR: dict[str, Linear] = {
     "where": Linear(_places(1, 2, "input", "self", "other")),
     "masked_fill": Linear(_places(2, "value")),
     "pad": Linear(_places(3, "value")),
-    **dict.fromkeys(_names("mul multiply __rmul__ matmul mm bmm mv dot inner outer __rmatmul__"), Linear(factors=_PAIR)),
+    **dict.fromkeys(
+        _names("mul multiply __rmul__ matmul mm bmm mv dot inner outer __rmatmul__"), Linear(factors=_PAIR)
+    ),
     **dict.fromkeys(
         _names("linear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d"),
         _LAYER,
@@ -330,7 +332,7 @@ def _entries(x: Tensor, indices: Tensor, dim: int, shape: torch.Size) -> Tensor:
     return x.gather(dim, indices).reshape(shape)
 
 
-def _weighted_sum(x: Tensor, share: Tensor, dims: Any, keepdim: bool) -> Tensor:  # noqa: FBT001 (replayed by place)
+def _weighted_sum(x: Tensor, share: Tensor, dims: Any, keepdim: bool) -> Tensor:
     return (x * share).sum(dims, keepdim=keepdim)
 
 

@@ -49,11 +49,13 @@ class Held:
     shared: bool = False
     gradients: tuple[Tensor, ...] = ()
 
-    def differentiate(self, outputs: Sequence[Tensor], u: Sequence[Tensor], *, retain_graph: bool) -> tuple[Tensor, ...]:
+    def differentiate(
+        self, outputs: Sequence[Tensor], u: Sequence[Tensor], *, retain_graph: bool
+    ) -> tuple[Tensor, ...]:
         """Jᵀu, keeping the gradients that the weights need."""
-        edges = self.tape.edges
-        found = torch.autograd.grad(
-            list(outputs), [*self.roots, *edges], list(u), retain_graph=retain_graph, allow_unused=True
+        places: list[Any] = [*self.roots, *self.tape.edges]
+        found: tuple[Tensor | None, ...] = torch.autograd.grad(
+            list(outputs), places, list(u), retain_graph=retain_graph, allow_unused=True
         )
         rest = iter(found[len(self.roots) :])
         for entry in self.tape.entries:
@@ -136,7 +138,7 @@ class _Gradient(torch.autograd.Function):
         return tuple(g.clone() for g in held.gradients)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]  # torch leaves it untyped
+    @once_differentiable
     def backward(ctx: Any, *directions: Tensor | None) -> tuple[Tensor | None, ...]:
         held: Held = ctx.held
         n = len(held.tape.weights)
@@ -159,7 +161,7 @@ class _Outputs(torch.autograd.Function):
         return outputs.clone(), *(x.new_zeros(()).expand(x.shape) for x in tensors[:n])
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]  # torch leaves it untyped
+    @once_differentiable
     def backward(ctx: Any, r: Tensor | None, *directions: Tensor | None) -> tuple[Any, ...]:
         held: Held = ctx.held
         n, m = ctx.n, ctx.n + len(held.tape.weights)
@@ -194,7 +196,7 @@ class _Direction(torch.autograd.Function):
         return tuple(_per_sample(held.scale, g) * g for g in held.gradients)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]  # torch leaves it untyped
+    @once_differentiable
     def backward(ctx: Any, *directions: Tensor) -> tuple[Tensor | None, ...]:
         return (None, *(_per_sample(ctx.held.scale, v) * v for v in directions))
 
@@ -232,7 +234,7 @@ def differentiate_held(model: Model, arguments: Arguments, score: Score, *, crea
     held, outputs, moving = record(model, arguments, x, attached=True)
     scores = _one_score(score(outputs))
     # The score of a logarithm has weights that depend on the outputs.
-    weights = torch.autograd.grad(scores.sum(), moving, create_graph=True, allow_unused=True)
+    weights: tuple[Tensor | None, ...] = torch.autograd.grad(scores.sum(), moving, create_graph=True, allow_unused=True)
     used = [(i, u) for i, u in enumerate(weights) if u is not None]
     held.outputs = tuple(held.outputs[i] for i, _ in used)
     held.gradients = held.differentiate([moving[i] for i, _ in used], [u.detach() for _, u in used], retain_graph=True)

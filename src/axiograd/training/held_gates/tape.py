@@ -74,7 +74,9 @@ class Tape:
             entry.last = tuple((used | made) - seen)
             seen |= used | made
 
-    def run(self, inputs: Sequence[Tensor], tensors: "Tensors", *, linear: bool, weigh: Any = None) -> dict[int, Tensor]:
+    def run(
+        self, inputs: Sequence[Tensor], tensors: "Tensors", *, linear: bool, weigh: Any = None
+    ) -> dict[int, Tensor]:
         """The pass at other inputs, the gates held; `linear` leaves out what is added.
 
         `weigh(entry, call)` may run an entry that has weights in its own way.
@@ -91,9 +93,8 @@ class Tape:
                 return entry.function(*filled, **named)
 
             result = weigh(entry, call) if weigh is not None and entry.weights else call(tensors.weights)
-            for slot, value in zip(entry.results, _results(result), strict=True):
-                if slot is not None:
-                    values[slot] = value
+            made = zip(entry.results, _results(result), strict=True)
+            values.update({slot: value for slot, value in made if slot is not None})
             for slot in entry.last:
                 values.pop(slot, None)
         return values
@@ -111,13 +112,13 @@ class Recorder(TorchFunctionMode):
     """Runs a model as it is and writes the tape; with `attached=False` its weights take no part in autograd."""
 
     def __init__(self, roots: Sequence[Tensor], *, attached: bool) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # torch leaves it untyped
+        super().__init__()
         self.tape = Tape()
         self.attached = attached
         self._slots: dict[int, tuple[weakref.ref[Tensor], int]] = {}
         self._numbers: dict[int, int] = {}
         self._versions: list[tuple[Tensor, int]] = []
-        self._viewed: set[int] = set()
+        self._viewed: dict[int, weakref.ref[Tensor]] = {}
         self._outside: set[Node] = set()
         self._roots = {root.grad_fn for root in roots}
         for root in roots:
@@ -191,12 +192,14 @@ class Recorder(TorchFunctionMode):
     def _check_in_place(self, name: str, target: Tensor) -> None:
         if self.slot(target) is None:
             raise NotHeldError(f"{name} writes what depends on the input into another tensor")
-        if target._is_view() or id(target) in self._viewed:  # type: ignore[no-untyped-call]  # noqa: SLF001
+        viewed = self._viewed.get(id(target))
+        if target._base is not None or (viewed is not None and viewed() is target):  # noqa: SLF001
             raise NotHeldError(f"{name} changes a tensor in place that has views")
 
     def _bind(self, value: Tensor) -> int:
-        if value._is_view():  # type: ignore[no-untyped-call]  # noqa: SLF001 (no other way to ask)
-            self._viewed.add(id(value._base))
+        base = value._base  # noqa: SLF001 (no other way to ask)
+        if base is not None:
+            self._viewed[id(base)] = weakref.ref(base)
         slot = self.tape.n_slots
         self.tape.n_slots += 1
         self._slots[id(value)] = (weakref.ref(value), slot)
