@@ -26,8 +26,8 @@ from axiograd.attribution._state import unwrapped
 from axiograd.errors import ConfigurationError, DisconnectedError
 from axiograd.homogeneity.behind import module_of
 from axiograd.training.distributed import refuse_static_graph, searches_its_graph
-from axiograd.training.held_gates.operators import NotHeldError
-from axiograd.training.held_gates.step import differentiate_held, differentiate_shared, record
+from axiograd.training.held_gates.operators import NotHeldError, RowsInteractError
+from axiograd.training.held_gates.step import Separate, differentiate_held, differentiate_shared, record
 from axiograd.training.mixup import task_value
 from axiograd.training.schedules import Schedule, ensure_schedule, weight_at
 from axiograd.training.targets import Outputs, Residual, attribution_target as choose_target
@@ -59,6 +59,8 @@ class Bound:
     connected: bool = False
     #: Why second derivatives are needed: "" if they are not, None if that is not known yet.
     why_twice: str | None = None
+    #: What is known of samples that depend on each other; None if they do.
+    separate: Separate | None = field(default_factory=Separate)
 
 
 class AttributionLoss(nn.Module):
@@ -160,16 +162,15 @@ class AttributionLoss(nn.Module):
         one = self.training and not (isinstance(target, str) and target == "all")
         if one and bound.why_twice is None:
             output_shape(bound, inputs, additional)
-        if one and not bound.why_twice:
-            shared = type(method) in _OF_THE_GRADIENT and (
-                target is None
-                or isinstance(target, Residual)
-                or (type(target) is LinearTarget and target.weights.flatten(1).shape[1] == 1)
-            )
-            through = partial(differentiate_shared, task=task) if shared else differentiate_held
+        while one and not bound.why_twice:
             call = method._call(inputs, target, None, additional, wants_outputs=True, **how)  # noqa: SLF001 (a method's own)
+            through = differentiate_held
+            if bound.separate is not None and type(method) in _OF_THE_GRADIENT and _may_share(target):
+                through = partial(differentiate_shared, task=task, separate=bound.separate)
             try:
                 found: Explanation = method._explained(replace(call, through=through), target)  # noqa: SLF001
+            except RowsInteractError:
+                bound.separate = None
             except NotHeldError as reason:
                 bound.why_twice = str(reason)
             else:
@@ -257,6 +258,12 @@ class AttributionLoss(nn.Module):
     def __getstate__(self) -> dict[str, Any]:
         # A copy of the loss is not a copy of the model.
         return {**self.__dict__, "_bound": None}
+
+
+def _may_share(target: Target) -> bool:
+    """Whether what is attributed is a multiple of the task's own gradient: always so with one output."""
+    single = type(target) is LinearTarget and target.weights.flatten(1).shape[1] == 1
+    return target is None or isinstance(target, Residual) or single
 
 
 class _Task:

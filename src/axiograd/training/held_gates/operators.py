@@ -20,6 +20,10 @@ class NotHeldError(Exception):
     """Why this step cannot be made with held gates."""
 
 
+class RowsInteractError(NotHeldError):
+    """A sample's output depends on another sample, so that they cannot be shifted one by one."""
+
+
 @dataclass(frozen=True)
 class Linear:
     """Linear in all tensors that depend on the input, if they are in at most one of the groups of `factors`."""
@@ -298,7 +302,7 @@ GATES: dict[str, Callable[[Call], Any]] = {
     "clamp_max": _clamp_max,
     "hardtanh": _hardtanh,
     "relu6": _relu6,
-    "threshold": _threshold,
+    **dict.fromkeys(("threshold", "_threshold"), _threshold),
     "hardshrink": _hardshrink,
     **dict.fromkeys(("abs", "absolute", "__abs__"), _abs),
     **dict.fromkeys(("maximum", "minimum", "fmax", "fmin"), _larger),

@@ -24,7 +24,7 @@ from torch.utils import _pytree as pytree
 
 from axiograd.attribution._arguments import Arguments, Model
 from axiograd.attribution._gradient import Pass, Score, check_finite, leaves
-from axiograd.training.held_gates.operators import NotHeldError
+from axiograd.training.held_gates.operators import NotHeldError, RowsInteractError
 from axiograd.training.held_gates.tape import Entry, Recorder, Tape, Tensors
 
 #: In units of the number format's own rounding: two gradients closer than this are multiples of each other.
@@ -115,6 +115,20 @@ class Held:
         times = float((r.double() * rho.double()).sum()) / square
         rest = float((r.double() - times * rho.double()).norm() / r.double().norm())
         return times if rest <= _ROUNDING * torch.finfo(r.dtype).eps else None
+
+    def rows_interact(self) -> bool:
+        """Whether an output depends on another sample's input: if none does, samples of zeros have outputs of zero."""
+        tensors = Tensors(self.tape.weights, self.tape.fixed)
+        generator = torch.Generator(self.roots[0].device).manual_seed(0)
+        for silent in (slice(0, None, 2), slice(1, None, 2)):
+            inputs = [torch.empty_like(x, requires_grad=False).normal_(generator=generator) for x in self.roots]
+            for x in inputs:
+                x[silent] = 0
+            with torch.no_grad(), self._as_recorded():
+                values = self.tape.run(inputs, tensors, linear=True)
+            if any(bool(values[slot][silent].any()) for slot in self.outputs):
+                return True
+        return False
 
     def _as_recorded(self) -> AbstractContextManager[Any]:
         enabled = self.autocast is not None
@@ -243,14 +257,36 @@ def differentiate_held(model: Model, arguments: Arguments, score: Score, *, crea
     return Pass(outputs, scores, gradients)
 
 
+class Separate:
+    """The programs of which it is known that no sample's output depends on another sample."""
+
+    def __init__(self) -> None:
+        self._known: list[Any] = []
+
+    def check(self, held: Held) -> None:
+        """Raise if samples depend on each other."""
+        program = held.tape.program
+        if program not in self._known:
+            if held.rows_interact():
+                raise RowsInteractError("samples of the batch depend on each other")
+            self._known = [program, *self._known[:7]]
+
+
 def differentiate_shared(
-    model: Model, arguments: Arguments, score: Score, task: Callable[[Any], Tensor], *, create_graph: bool
+    model: Model,
+    arguments: Arguments,
+    score: Score,
+    task: Callable[[Any], Tensor],
+    separate: Separate,
+    *,
+    create_graph: bool,
 ) -> Pass:
     """Outputs and gradient from one pass whose products with the weights the task and the prior share."""
     x = leaves(arguments.features, create_graph=create_graph)
     held, outputs, moving = record(model, arguments, [xi.detach().requires_grad_() for xi in x], attached=False)
     if len(moving) != 1:
         raise NotHeldError(f"{len(moving)} outputs depend on the input, and the task may use all of them")
+    separate.check(held)
     result, *ways = _Outputs.apply(held, moving[0].detach(), len(x), *x, *held.tape.weights)  # type: ignore[no-untyped-call]
     outputs = pytree.tree_map_only(Tensor, lambda t: result if t is moving[0] else t, outputs)
     scores = _one_score(score(outputs))

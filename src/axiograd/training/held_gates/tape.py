@@ -65,6 +65,11 @@ class Tape:
         """Where the gradients arrive that are to be kept, entry by entry."""
         return [edge for entry in self.entries for edge in entry.edges]
 
+    @property
+    def program(self) -> list[Any]:
+        """What was done, without the numbers."""
+        return [(e.function, e.args, e.kwargs, e.added, e.results, e.weights) for e in self.entries]
+
     def close(self, outputs: Iterable[int]) -> None:
         """Find out when each value is used for the last time."""
         seen = set(outputs)
