@@ -1,6 +1,5 @@
 """Priors against confounders, at a tiny size."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -10,10 +9,12 @@ from axiograd.datasets import TensorData
 from axiograd.errors import ConfigurationError, DataMissingError
 from axiograd.experiments import decoy
 from axiograd.experiments.confounded import OPPONENT, colours, load, opponent, patches, split
-from axiograd.experiments.decoy import run
+from axiograd.experiments.decoy import Size, choose
 from axiograd.experiments.decoy_training import METHODS, Method, network, objective, train
+from axiograd.experiments.item import Setting
 from axiograd.experiments.loop import accuracy
 from axiograd.experiments.records import Records, read
+from axiograd.experiments.reproduce import run
 from axiograd.homogeneity import certify
 
 
@@ -47,21 +48,19 @@ def data():
     return split(patterns(1100, 1), patterns(300, 2), bright_spots, n_val=200)
 
 
-def small(data, out, **changes):
-    settings = {
-        "seeds": 1,
-        "epochs": 1,
-        "methods": ("none-x", "x-gradient"),
-        "n_train": 256,
-        "n_subset": 128,
-        "subset_epochs": 1,
-        "subset_methods": ("eg32",),
-        "subset_seeds": 1,
-        "grid": (1.0,),
-        "data": data,
-        "command": "test",
-    }
-    return run("patterns", out, **{**settings, **changes})
+SMALL = Size(1, 1, ("none-x", "x-gradient"), ("eg32",), seeds=1, n_train=256, n_subset=128, n_val=200, grid=(1.0,))
+
+
+@pytest.fixture
+def small(data, tmp_path, monkeypatch):
+    """Run the experiment on the patterns, with changes to its size."""
+    monkeypatch.setattr(decoy, "images", lambda name, n_val: data)
+
+    def run_small(folder="a", **changes):
+        monkeypatch.setitem(decoy.SIZES, "mnist", replace(SMALL, **changes))
+        return run(decoy.MNIST, Setting("real"), tmp_path / folder, command="test")
+
+    return run_small
 
 
 def test_the_prior_takes_the_shortcut_away(data):
@@ -97,7 +96,7 @@ def test_regular_and_x_come_from_one_definition():
     assert not certify(regular, images).ok
 
 
-def test_an_interrupted_run_continues_and_ends_the_same(data, tmp_path, monkeypatch):
+def test_an_interrupted_run_resumes_and_ends_the_same(small, tmp_path, monkeypatch):
     trained = []
 
     def counted(method, weight, data, **how):
@@ -109,49 +108,51 @@ def test_an_interrupted_run_continues_and_ends_the_same(data, tmp_path, monkeypa
     monkeypatch.setattr(decoy, "train", counted)
     stop = True
     with pytest.raises(KeyboardInterrupt):
-        small(data, tmp_path / "a")
-    assert len(read(tmp_path / "a" / "patterns.json").find(part="training")) == 2
+        small()
+    path = tmp_path / "a" / "decoy-mnist" / "real.json"
+    assert len(read(path).pieces) == 2
     stop = False
-    table = small(data, tmp_path / "a").read_text()
+    done = small()
     # λ is chosen on the subset, for EG(32) by EG(1).
     assert trained == [
-        ("no prior", 256, 0),
         ("X-Gradient", 128, 0),
-        ("X-Gradient", 256, 0),
         ("Expected Gradients (1)", 128, 0),
+        ("no prior", 256, 0),
+        ("X-Gradient", 256, 0),
         ("Expected Gradients (32)", 128, 0),
     ]
-    small(data, tmp_path / "b")
+    assert done.missing == 0
+    small("b")
     found, expected = (
-        [(p.key, {**p.values, "seconds_per_epoch": 0}) for p in read(tmp_path / name / "patterns.json").pieces]
+        [(p.key, {**p.values, "seconds_per_epoch": 0}) for p in read(tmp_path / name / "decoy-mnist/real.json").pieces]
         for name in "ab"
     )
     assert found == expected
-    before = (tmp_path / "a" / "patterns.json").read_bytes()
-    small(data, tmp_path / "a", command="again")
-    assert (tmp_path / "a" / "patterns.json").read_bytes() == before
-    assert "| X-Gradient | X | 1 |" in table
-    assert "## 128 training images" in table
-    small(data, tmp_path / "a", seeds=2, methods=("none-x",), subset_methods=())
+    before = path.read_bytes()
+    small()
+    assert path.read_bytes() == before
+    assert ("X-Gradient", "X", "1") in [row[1:4] for row in done.table.rows]
+    assert {row[0] for row in done.table.rows} == {256, 128}
+    small(seeds=2, methods=("none-x",), subset_methods=())
     assert trained[-1] == ("no prior", 256, 1)
     with pytest.raises(ConfigurationError, match="epochs: 1 there, 2 now"):
-        small(data, tmp_path / "a", epochs=2)
+        small(epochs=2)
 
 
-def test_the_grid_goes_on_where_the_best_is_at_an_end(data, tmp_path, monkeypatch):
+def test_the_grid_is_extended_where_the_best_is_at_an_end(small, tmp_path, monkeypatch):
     def pretended(method, weight, data, **how):
         value = 100 - abs(weight - 100.0) / 100
         return {"val": value, "test": 0.0, "clean_test": 0.0, "seconds_per_epoch": 1.0}
 
     monkeypatch.setattr(decoy, "train", pretended)
-    small(data, tmp_path, methods=("rrr",), subset_methods=(), grid=(1.0, 10.0))
-    records = read(tmp_path / "patterns.json")
-    assert records.get(part="choice", method="rrr")["weight"] == 100
+    small(methods=("rrr",), subset_methods=(), grid=(1.0, 10.0))
+    records = read(tmp_path / "a" / "decoy-mnist" / "real.json")
+    assert choose(records, "rrr") == 100
     assert [p.key["weight"] for p in records.find(part="training", n_train=128)] == [1, 10, 100, 1000]
     assert [p.key["weight"] for p in records.find(part="training", n_train=256)] == [100]
 
 
-def test_choices_are_made_on_validation_images(data, tmp_path, monkeypatch):
+def test_choices_are_made_on_validation_images(small, tmp_path, monkeypatch):
     monkeypatch.setattr(
         decoy,
         "train",
@@ -159,17 +160,17 @@ def test_choices_are_made_on_validation_images(data, tmp_path, monkeypatch):
             "val": 50 - abs(weight - 1), "test": weight, "clean_test": weight, "seconds_per_epoch": 1.0
         },
     )  # fmt: skip
-    small(data, tmp_path, methods=("x-gradient",), subset_methods=(), grid=(0.1, 1.0, 10.0))
-    content = json.loads((tmp_path / "patterns.json").read_text())
-    choice = next(piece for piece in content["pieces"] if piece["key"]["part"] == "choice")
-    assert choice["values"]["weight"] == 1.0
+    done = small(methods=("x-gradient",), subset_methods=(), grid=(0.1, 1.0, 10.0))
+    assert [row[3] for row in done.table.rows] == ["1", "1"]
 
 
-def test_unknown_and_too_expensive_methods_are_refused(data, tmp_path):
-    with pytest.raises(ConfigurationError, match="no method magic"):
-        small(data, tmp_path, methods=("magic",))
-    with pytest.raises(ConfigurationError, match="eg32 cost 32 times"):
-        small(data, tmp_path, methods=("eg32",))
+def test_without_its_grid_a_method_has_no_result(tmp_path):
+    settings = {"grid": [0.1, 1.0], "n_subset": 100}
+    records = Records(tmp_path / "r.json", command="test", data="digits", settings=settings)
+    values = {"val": 1.0, "test": 1.0, "clean_test": 1.0, "seconds_per_epoch": 1.0}
+    records.add(values, part="training", method="rrr", weight=0.1, n_train=100, seed=0)
+    assert choose(records, "rrr") is None
+    assert decoy.table(records).rows == ()
 
 
 def test_parts_do_not_overlap_and_only_training_tells_the_class():
@@ -216,19 +217,10 @@ def test_real_digits_are_split_and_an_unknown_set_is_refused():
         load("cifar")
 
 
-def test_the_command_writes_its_own_line(tmp_path, capsys):
-    arguments = ["shapes", "--out", str(tmp_path), "--seeds", "1", "--epochs", "1", "--methods", "none"]
-    arguments += ["--n-val", "100", "--n-train", "128", "--n-subset", "64", "--subset-methods", "", "--threads", "1"]
-    threads = torch.get_num_threads()
-    try:
-        decoy.main(arguments)
-    finally:
-        torch.set_num_threads(threads)
-    printed = capsys.readouterr()
-    assert "| no prior | regular |" in printed.out
-    assert "none, λ = 0, 128 images, seed 0" in printed.err
-    (piece,) = read(tmp_path / "shapes.json").pieces
-    assert piece.command.startswith("python -m axiograd.experiments.decoy shapes --out")
+def test_the_quick_form_is_of_shapes():
+    plan = decoy.COLOR_MNIST.plan(Setting("quick"))
+    assert plan.data == "Decoy grey shapes train"
+    assert len(plan.stages) == 4
 
 
 def test_accuracy_in_per_cent():
@@ -238,7 +230,8 @@ def test_accuracy_in_per_cent():
 
 
 def test_the_verdict_is_that_of_the_records(tmp_path):
-    records = Records(tmp_path / "r.json", command="test", data="Colour digits train", settings={})
+    settings = {"grid": [1.0], "n_subset": 10}
+    records = Records(tmp_path / "r.json", command="test", data="Colour digits train", settings=settings)
     tests = {
         "clean-x": [(70.0, 95.0), (72.0, 97.0)],
         "gradient": [(80.0, 0.0), (84.0, 0.0)],
@@ -247,13 +240,12 @@ def test_the_verdict_is_that_of_the_records(tmp_path):
     }
     for name, accuracies in tests.items():
         weight = 1.0 if METHODS[name].attribution else 0.0
-        records.add({"weight": weight}, part="choice", method=name)
-        for seed, (test, clean) in enumerate(accuracies):
-            values = {"test": test, "clean_test": clean, "seconds_per_epoch": 1.0}
-            records.add(values, part="training", method=name, weight=weight, n_train=100, seed=seed)
-    page = decoy.render(records)
-    assert page.startswith("# Colour digits: right")
+        for n in (10, 100):
+            for seed, (test, clean) in enumerate(accuracies):
+                values = {"val": 0.0, "test": test, "clean_test": clean, "seconds_per_epoch": 1.0}
+                records.add(values, part="training", method=name, weight=weight, n_train=n, seed=seed)
+    note = decoy.table(records).note
     # 92 against 82 and 80, and against 96 without confounder.
-    assert "X-Gradient is 10.0 points above the best prior on the regular network (Gradient)" in page
-    assert "and 4.0 points below the same network trained and tested without confounder" in page
-    assert "lightness" in page
+    assert "X-Gradient is 10.0 points above the best prior on the regular network (Gradient)" in note
+    assert "and 4.0 points below the same network trained and tested without confounder" in note
+    assert "lightness" in note

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from axiograd.attribution import (
-    ExpectedGradients,
-    Gradient,
-    InputXGradient,
-    IntegratedGradients,
-    LogGradient,
-    XGradient,
-)
+from axiograd.attribution.methods import find_method
 from axiograd.datasets import TensorData
 from axiograd.experiments.confounded import Confounded
 from axiograd.experiments.loop import accuracy, train_epochs
@@ -34,13 +26,19 @@ class Method:
 
     label: str
     homogeneous: bool = False
-    attribution: Callable[..., Any] | None = None
+    #: The name of an attribution method, and how many gradients it takes where there is a choice.
+    attribution: str | None = None
+    steps: int = 1
     outputs: Outputs = "random"
-    arguments: Mapping[str, Any] = field(default_factory=dict)
     clean: bool = False
     #: The method whose λ is taken.
     weight_of: str | None = None
     subset_only: bool = False
+
+    @property
+    def cost(self) -> int:
+        """Passes of a training step, roughly."""
+        return 1 if self.attribution is None else 1 + 2 * self.steps
 
 
 METHODS = {
@@ -48,27 +46,26 @@ METHODS = {
     "clean-x": Method("clean training", homogeneous=True, clean=True),
     "none": Method("no prior"),
     "none-x": Method("no prior", homogeneous=True),
-    "rrr": Method("RRR (log-gradient)", attribution=LogGradient, outputs=None),
-    "gradient": Method("Gradient", attribution=Gradient),
-    # Tells what the network does from what the attribution does.
-    "gradient-x": Method("Gradient", homogeneous=True, attribution=Gradient),
-    "input-x-gradient": Method("Input × Gradient", attribution=InputXGradient),
-    "eg1": Method("Expected Gradients (1)", attribution=ExpectedGradients, arguments={"n_samples": 1}),
-    "x-gradient": Method("X-Gradient", homogeneous=True, attribution=XGradient),
+    "rrr": Method("RRR (log-gradient)", attribution="log-gradient", outputs=None),
+    "gradient": Method("Gradient", attribution="gradient"),
+    "gradient-x": Method("Gradient", homogeneous=True, attribution="gradient"),
+    "input-x-gradient": Method("Input × Gradient", attribution="input-x-gradient"),
+    "eg1": Method("Expected Gradients (1)", attribution="expected-gradients"),
+    "x-gradient": Method("X-Gradient", homogeneous=True, attribution="x-gradient"),
     "x-gradient-target": Method(
-        "X-Gradient, true class only", homogeneous=True, attribution=XGradient, outputs="target"
+        "X-Gradient, true class only", homogeneous=True, attribution="x-gradient", outputs="target"
     ),
     "eg32": Method(
         "Expected Gradients (32)",
-        attribution=ExpectedGradients,
-        arguments={"n_samples": 32},
+        attribution="expected-gradients",
+        steps=32,
         weight_of="eg1",
         subset_only=True,
     ),
     "ig32": Method(
         "Integrated Gradients (32)",
-        attribution=IntegratedGradients,
-        arguments={"n_steps": 32},
+        attribution="integrated-gradients",
+        steps=32,
         weight_of="x-gradient",
         subset_only=True,
     ),
@@ -123,9 +120,8 @@ def objective(method: Method, weight: float, images: TensorData) -> AttributionL
     """The loss with the method's attributions in the prior, or None without one."""
     if method.attribution is None:
         return None
-    arguments = dict(method.arguments)
-    if method.attribution is ExpectedGradients:
+    entry = find_method(method.attribution)
+    arguments: dict[str, Any] = {} if entry.count is None else {entry.count: method.steps}
+    if entry.needs_references:
         arguments["references"] = images.inputs
-    return AttributionLoss(
-        F.cross_entropy, RightReasons(), weight, method.attribution, outputs=method.outputs, **arguments
-    )
+    return AttributionLoss(F.cross_entropy, RightReasons(), weight, entry.method, outputs=method.outputs, **arguments)

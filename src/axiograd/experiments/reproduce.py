@@ -35,7 +35,11 @@ ITEMS: Mapping[str, str] = {
     "fig3": "axiograd.experiments.fig3:ITEM",
     "fig4": "axiograd.experiments.panels:FIG4",
     "efficiency": "axiograd.experiments.efficiency:ITEM",
+    "conversion": "axiograd.experiments.conversion:ITEM",
     "box-energy": "axiograd.experiments.box_energy:ITEM",
+    "decoy-color-mnist": "axiograd.experiments.decoy:COLOR_MNIST",
+    "decoy-fashion-mnist": "axiograd.experiments.decoy:FASHION_MNIST",
+    "decoy-mnist": "axiograd.experiments.decoy:MNIST",
 }
 
 #: Told of every piece that is there: its cost, and all that is left.
@@ -177,7 +181,8 @@ def state(plan: Plan, records: Records) -> tuple[list[Work], list[Work]]:
     todo: list[Work] = []
     for stage in plan.stages:
         listed = list(stage(records))
-        todo += listed
+        known = {named(work.key) for work in todo}
+        todo += [work for work in listed if named(work.key) not in known]
         if missing := missing_of(listed, records):
             return todo, missing
     return todo, []

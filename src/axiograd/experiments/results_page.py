@@ -13,7 +13,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from axiograd.experiments import decoy
 from axiograd.experiments.item import Item
 from axiograd.experiments.records import provenance, read
 from axiograd.experiments.reproduce import ITEMS, find
@@ -37,7 +36,7 @@ def page(results: Path, benchmarks: Path, docs: Path) -> str:
             item = find(name)
             parts.append(f"## {item.title}")
             parts += [part for scale in scales for part in section(item, results / name / f"{scale}.json", docs)]
-    parts += others(results, benchmarks)
+    parts += others(benchmarks)
     return "\n\n".join(parts) + "\n"
 
 
@@ -57,15 +56,12 @@ def section(item: Item, records_path: Path, docs: Path) -> Iterator[str]:
     yield provenance(records)
 
 
-def others(results: Path, benchmarks: Path) -> Iterator[str]:
-    """What is no table or figure of the paper."""
-    for path in sorted((results / "decoy").glob("*.json")):
-        yield shifted(decoy.render(read(path)))
-    for folder in (results / "conversion", benchmarks):
-        for path in sorted(folder.glob("*.md")):
-            # The axioms, with every counterexample, are Table 1 above.
-            if path.name != "axioms.md":
-                yield shifted(path.read_text())
+def others(benchmarks: Path) -> Iterator[str]:
+    """What is not an item: the benchmarks."""
+    for path in sorted(benchmarks.glob("*.md")):
+        # The axioms, with every counterexample, are Table 1 above.
+        if path.name != "axioms.md":
+            yield shifted(path.read_text())
 
 
 def relative(path: Path, start: Path) -> str:

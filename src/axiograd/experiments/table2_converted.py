@@ -77,6 +77,7 @@ def hits(model: nn.Module, family: Family, indices: tuple[int, ...] | list[int],
     first, among = 0, 0
     for start in range(0, len(indices), BATCH):
         inputs, targets = image_networks.batch(data, indices[start : start + BATCH], family)
-        right = model(inputs).topk(5, 1).indices == targets[:, None]
+        outputs = model(inputs)
+        right = outputs.topk(min(5, outputs.shape[1]), 1).indices == targets[:, None]
         first, among = first + int(right[:, 0].sum()), among + int(right.sum())
     return {"top1": first, "top5": among, "images": len(indices)}

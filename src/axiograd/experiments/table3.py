@@ -5,22 +5,13 @@ A piece is one method on one network and a chunk of images; what is drawn in it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
 
-from axiograd.attribution import (
-    Attribution,
-    ExpectedGradients,
-    Gradient,
-    InputXGradient,
-    IntegratedGradients,
-    RandomAttribution,
-    XGradient,
-)
+from axiograd.attribution.methods import find_method
 from axiograd.experiments import image_networks
 from axiograd.experiments.chunks import Chunk, chunks, moments, stored
 from axiograd.experiments.image_networks import Family, in_alexnets_role
@@ -34,15 +25,14 @@ METRICS = ("KPM", "KNM", "KAM", "RAM")
 BATCH, ROWS, COPIES = 4, 16, 32
 STEPS = 128
 
-#: A method from a network, what references are drawn from, and a generator for what is drawn.
-Factory = Callable[[nn.Module, Any, torch.Generator], Attribution]
-METHODS: Mapping[str, Factory] = {
-    "IG (128)": lambda model, _, __: IntegratedGradients(model, STEPS, internal_batch_size=ROWS),
-    "Random": lambda model, _, generator: RandomAttribution(model, generator=generator),
-    "Grad (1)": lambda model, _, __: Gradient(model),
-    "EG (1)": lambda model, data, generator: ExpectedGradients(model, data, generator=generator),
-    "Input×Gradient (1)": lambda model, _, __: InputXGradient(model),
-    "X-Gradient (1)": lambda model, _, __: XGradient(model),
+#: The rows, by the names of `axiograd.attribution.methods`.
+METHODS: Mapping[str, str] = {
+    "IG (128)": "integrated-gradients",
+    "Random": "random",
+    "Grad (1)": "gradient",
+    "EG (1)": "expected-gradients",
+    "Input×Gradient (1)": "input-x-gradient",
+    "X-Gradient (1)": "x-gradient",
 }
 #: On an X-DNN, Input×Gradient is X-Gradient; on a regular network there is no X-Gradient.
 ONLY = {"Input×Gradient (1)": False, "X-Gradient (1)": True}
@@ -54,7 +44,8 @@ def measure(family: Family, form: str, method: str, chunk: Chunk, setting: Setti
     """The four areas of each image."""
     model, data = image_networks.network(family, form, setting), image_networks.images(family, setting)
     generator = torch.Generator().manual_seed(setting.seed * 100_003 + chunk.start)
-    attribution = METHODS[method](model, data, generator)
+    many = {"steps": STEPS, "internal_batch_size": ROWS} if method.startswith("IG") else {}
+    attribution = find_method(METHODS[method]).build(model, references=data, generator=generator, **many)
     areas: dict[str, list[float]] = {metric: [] for metric in METRICS}
     for start in range(0, len(chunk.indices), BATCH):
         inputs, labels = image_networks.batch(data, chunk.indices[start : start + BATCH], family)

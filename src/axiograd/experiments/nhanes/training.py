@@ -8,13 +8,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from axiograd.attribution import Attribution, ExpectedGradients, Gradient, LogGradient, XGradient
+from axiograd.attribution.methods import find_method
 from axiograd.datasets import TensorData
 from axiograd.errors import InputError, NotFiniteError
 from axiograd.experiments.nhanes.data import Subsamples, held_out, subsamples
@@ -172,13 +173,9 @@ def objective(
     """The loss of a batch, with the method's prior."""
     if method.attribution == "none":
         return lambda model, inputs, targets: task_loss(model(inputs), targets)
-    attributions: dict[str, Callable[[MLP], Attribution]] = {
-        "x-gradient": XGradient,
-        "gradient": Gradient,
-        "log-gradient": LogGradient,
-        "expected-gradients": lambda model: ExpectedGradients(model, x, references, generator=generator),
-    }
-    loss = AttributionLoss(task_loss, Gini(), weight, attributions[method.attribution], outputs=None)
+    entry = find_method(method.attribution)
+    drawing = partial(entry.build, steps=references, references=x, generator=generator)
+    loss = AttributionLoss(task_loss, Gini(), weight, drawing if entry.needs_references else entry.method, outputs=None)
     return lambda model, inputs, targets: loss(model, inputs, targets).total
 
 
