@@ -154,7 +154,7 @@ def _input(leaf: Leaf) -> Value:
         return number(leaf.value) if isinstance(leaf.value, int | float | complex) else of_degree(0)
     if not leaf.scales:
         return of_degree(0)
-    return Value(degree=1.0, offset=leaf.baseline)
+    return Value(degree=1.0, offset=leaf.baseline, moves=True)
 
 
 def _output(output: str | ConstantArgument, nodes: dict[str, fx.Node], interpreter: Interpreter) -> tuple[Value, bool]:
@@ -177,7 +177,7 @@ def _output(output: str | ConstantArgument, nodes: dict[str, fx.Node], interpret
 
 
 def _degree_of(value: Value) -> float | None:
-    if value.unknown or not value.sound or value.offset is not None:
+    if value.unknown or not value.sound or value.offset is not None or value.blank is not None:
         return None
     return float("inf") if value.is_zero() else value.degree
 

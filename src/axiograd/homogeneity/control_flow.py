@@ -27,6 +27,9 @@ def interpret_body(interpreter: "Interpreter", node: fx.Node, args: list[Any]) -
         return _like(node, of_degree(0), values)
     if name == "cond":
         return _cond(interpreter, node, args)
+    if name == "map_impl":
+        # Every slice has the degree of the whole.
+        return _run(interpreter, args[0], [*args[1], *args[2]])
     Call(node, name, {}, interpreter.report).report(
         f"The control flow of {name} is not followed by any rule.",
         "Unroll the loop, or move it out of the model.",
@@ -43,7 +46,8 @@ def _cond(interpreter: "Interpreter", node: fx.Node, args: list[Any]) -> Any:
     for a, b in zip(*branches, strict=True):
         joined = call.join(a, b, role="a choice between two branches")
         sound = call.sound and a.sound and b.sound and condition.sound
-        results.append(joined.marked(sound=sound, exact=a.exact and b.exact and condition.exact))
+        exact = a.exact and b.exact and condition.exact
+        results.append(joined.marked(sound=sound, exact=exact, moves=a.moves or b.moves))
     return tuple(results)
 
 
@@ -64,4 +68,5 @@ def _like(node: fx.Node, value: Value, values: list[Value]) -> tuple[Value, ...]
     meta = node.meta.get("val")
     count = len(meta) if isinstance(meta, list | tuple) else 1
     sound = not value.unknown and all(v.sound for v in values)
-    return (value.marked(sound=sound, exact=all(v.exact for v in values)),) * count
+    exact, moves = all(v.exact for v in values), any(v.moves for v in values)
+    return (value.marked(sound=sound, exact=exact, moves=moves),) * count

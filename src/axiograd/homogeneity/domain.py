@@ -99,6 +99,10 @@ class Value:
     exact: bool = True
     #: The value is `offset` plus something of degree `degree` (only with a baseline).
     offset: Any = None
+    #: Depends on an input that scales, through floating-point numbers: the gradient passes here.
+    moves: bool = False
+    #: Which places of new memory have not been written yet.
+    blank: Tensor | None = None
 
     def is_zero(self) -> bool:
         return self.zero or (self.constant is not None and self.constant.is_zero())
@@ -113,10 +117,10 @@ class Value:
     def is_constant(self) -> bool:
         return self.constant is not None
 
-    def marked(self, *, sound: bool, exact: bool) -> "Value":
-        if self.sound == sound and self.exact == exact:
+    def marked(self, *, sound: bool, exact: bool, moves: bool) -> "Value":
+        if (self.sound, self.exact, self.moves) == (sound, exact, moves):
             return self
-        return replace(self, sound=sound, exact=exact)
+        return replace(self, sound=sound, exact=exact, moves=moves)
 
 
 ZERO = Value(degree=None, zero=True)

@@ -1,10 +1,11 @@
-"""Where a program hides a dependence from autograd: detach(), item() and no_grad blocks.
+"""Where a program hides a dependence from autograd: detach(), item(), no_grad blocks, operators without a derivative.
 
 The closed form of Integrated Gradients needs the gradient of F, and autograd gives another one if part of F
 is hidden.
 """
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor, fx
@@ -13,6 +14,15 @@ from torch.utils import _pytree as pytree
 from axiograd.homogeneity.mutation import Aliases, bodies, mutated
 
 _CUTS = {"aten::detach", "aten::detach_", "aten::item", "aten::_local_scalar_dense"}
+#: Nothing but the shape of an argument counts.
+_SHAPE_ONLY = {f"aten::{kind}_like" for kind in ("zeros", "ones", "full", "empty", "rand", "randn", "randint")}
+_SHAPE_ONLY |= {f"aten::new_{kind}" for kind in ("zeros", "ones", "full", "empty", "empty_strided")}
+#: Arguments that lend their shape or type, are overwritten, or are only kept up to date.
+_UNREAD = {"other": {"expand_as", "view_as", "reshape_as", "type_as", "to"}, "self": {"copy", "fill", "zero"}}
+#: Autograd gives zero to what these depend on, or torch's function for them does not ask it.
+_CARELESS = {"aten::normal", "aten::binomial", "aten::linspace", "aten::logspace"}
+#: Whether the results of an operator carry the gradient of one of its arguments.
+_carried: dict[tuple[Any, ...], tuple[bool, ...]] = {}
 
 
 def gradient_cuts(graph: fx.Graph, scaling: set[str]) -> list[fx.Node]:
@@ -22,20 +32,112 @@ def gradient_cuts(graph: fx.Graph, scaling: set[str]) -> list[fx.Node]:
     #: Each cut, and the node of this graph that it is or lies in.
     cuts: list[tuple[fx.Node, fx.Node]] = []
     for node in graph.nodes:
-        if not (node.name in scaling or any(aliases.root(n) in tainted for n in node.all_input_nodes)):
+        moving = {n for n in node.all_input_nodes if aliases.root(n) in tainted}
+        if (node.name not in scaling and not moving) or _name(node) in _SHAPE_ONLY:
             continue
-        tainted.add(aliases.root(node))
         # What is written in place is seen under every name of the memory.
         written = [aliases.root(target) for target in mutated(node)]
         tainted.update(written)
-        if _cuts(node) and (written or _is_floating(node)):
+        if not _is_floating(node) and not written:
+            continue
+        tainted.add(aliases.root(node))
+        if _cuts(node) or _loses(node, moving):
             cuts.append((node, node))
             continue
         for body in bodies(node):
-            placeholders = {n.name for n in body.graph.nodes if n.op == "placeholder"}
-            cuts += [(inside, node) for inside in gradient_cuts(body.graph, placeholders)]
+            cuts += [(inside, node) for inside in gradient_cuts(body.graph, _operands(node, body, moving))]
     needed = _needed(graph, aliases) if cuts else set()
     return [cut for cut, owner in cuts if owner in needed]
+
+
+def _operands(node: fx.Node, body: fx.GraphModule, moving: set[fx.Node]) -> set[str]:
+    """Names inside a body of what moves outside; operands come last."""
+    placeholders = [n for n in body.graph.nodes if n.op == "placeholder"]
+    given = pytree.tree_leaves(node.args)[-len(placeholders) :] if placeholders else []
+    return {inside.name for inside, outside in zip(placeholders, given, strict=True) if outside in moving}
+
+
+def _loses(node: fx.Node, moving: set[fx.Node]) -> bool:
+    """A result that is used depends on an argument without carrying its gradient."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None or not isinstance(node.target, torch._ops.OpOverload):  # noqa: SLF001 - no public name
+        return False
+    if schema.name in _CARELESS:
+        return True
+    used = _used(node)
+    for place, (argument, given) in enumerate(zip(schema.arguments, node.args, strict=False)):
+        if argument.name.startswith("running_") and given in moving and not is_training(node):
+            return True
+        attached = any(n in moving and isinstance(n.meta.get("val"), Tensor) and _is_floating(n) for n in _nodes(given))
+        if attached and not _is_unread(node, argument.name):
+            carries = _carries(node, place)
+            if any(i < len(carries) and not carries[i] for i in used):
+                return True
+    return False
+
+
+def _is_unread(node: fx.Node, argument: str) -> bool:
+    name = _name(node).removeprefix("aten::").rstrip("_")
+    if argument.startswith("running_"):
+        return is_training(node)
+    return name in _UNREAD.get(argument, ())
+
+
+def is_training(node: fx.Node) -> bool:
+    """A batch norm that reads the batch's own statistics."""
+    if "_norm" not in _name(node):
+        return False
+    names = [a.name for a in node.target._schema.arguments]  # type: ignore[union-attr]  # noqa: SLF001 - no public name
+    flags = (names.index(name) for name in ("training", "use_input_stats") if name in names)
+    return any(node.args[i] is True for i in flags if i < len(node.args))
+
+
+def _used(node: fx.Node) -> list[int]:
+    """Which results are read."""
+    if not isinstance(node.meta.get("val"), list | tuple):
+        return [0]
+    return [user.args[1] for user in node.users if isinstance(user.args[1], int)]
+
+
+def _carries(node: fx.Node, place: int) -> tuple[bool, ...]:
+    """Per result, whether autograd connects it with an argument; found by asking autograd, on tensors without data."""
+    flags = tuple(a for a in node.args if isinstance(a, bool))
+    key = (node.target, place, flags)
+    if key not in _carried:
+        _carried[key] = _ask(node, place)
+    return _carried[key]
+
+
+def _ask(node: fx.Node, place: int) -> tuple[bool, ...]:
+    # Below an operator that autograd passes by, tensors without data would show the parts that it is made of.
+    passed_by = node.target.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeExplicitAutograd)  # type: ignore[union-attr]  # noqa: SLF001
+
+    def value(item: Any, *, attached: bool) -> Any:
+        item = item.meta.get("val") if isinstance(item, fx.Node) else item
+        if isinstance(item, Tensor):
+            item = _real_like(item) if passed_by else item.detach().clone()
+            return item.requires_grad_().clone() if attached and _is_real(item) else item
+        return item
+
+    try:
+        with torch.enable_grad(), torch.random.fork_rng():
+            args = [
+                pytree.tree_map(lambda item, i=i: value(item, attached=i == place), argument)
+                for i, argument in enumerate(node.args)
+            ]
+            kwargs = pytree.tree_map(lambda item: value(item, attached=False), node.kwargs)
+            results = node.target(*args, **kwargs)  # type: ignore[operator]
+    except Exception:  # noqa: BLE001 - what cannot be asked is left to the numerical test
+        return ()
+    results = results if isinstance(results, list | tuple) else [results]
+    return tuple(not isinstance(r, Tensor) or not _is_real(r) or r.requires_grad for r in results)
+
+
+def _real_like(value: Tensor) -> Tensor:
+    """Zeros of the same shape, of which one number is in memory."""
+    sizes: list[Any] = list(value.shape)
+    shape = [size if isinstance(size, int) else size.node.hint for size in sizes]
+    return torch.zeros((), dtype=value.dtype).expand(shape)
 
 
 def _needed(graph: fx.Graph, aliases: Aliases) -> set[fx.Node]:
@@ -51,8 +153,10 @@ def _needed(graph: fx.Graph, aliases: Aliases) -> set[fx.Node]:
 
 def cut_name(node: fx.Node) -> str:
     """The cut in the user's words."""
-    name = getattr(getattr(node.target, "_schema", None), "name", "")
-    return "no_grad" if not name else "item" if name in {"aten::item", "aten::_local_scalar_dense"} else "detach"
+    name = _name(node)
+    if name.startswith("aten::detach"):
+        return "detach"
+    return "no_grad" if not name else "item" if name in _CUTS else name.replace("::", ".")
 
 
 def ancestors(nodes: Iterable[fx.Node]) -> set[fx.Node]:
@@ -66,12 +170,20 @@ def ancestors(nodes: Iterable[fx.Node]) -> set[fx.Node]:
     return seen
 
 
+def _name(node: fx.Node) -> str:
+    schema = getattr(node.target, "_schema", None)
+    return "" if schema is None else schema.name
+
+
+def _nodes(value: Any) -> list[fx.Node]:
+    return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, fx.Node)]
+
+
 def _cuts(node: fx.Node) -> bool:
     if node.op != "call_function":
         return False
-    schema = getattr(node.target, "_schema", None)
-    if schema is not None:
-        return schema.name in _CUTS
+    if _name(node):
+        return _name(node) in _CUTS
     return str(node.target) == "wrap_with_set_grad_enabled" and node.args[0] is False
 
 

@@ -10,9 +10,12 @@ from torch.utils import _pytree as pytree
 
 from axiograd.homogeneity.control_flow import interpret_body
 from axiograd.homogeneity.domain import UNKNOWN, Constant, Value, of_degree
+from axiograd.homogeneity.gradient import is_training
 from axiograd.homogeneity.offset import follow_offset
 from axiograd.homogeneity.report import Report, Silent
 from axiograd.homogeneity.rules import lookup
+from axiograd.homogeneity.rules.backward import require_derivative
+from axiograd.homogeneity.rules.blank import UNINITIALISED, follow_blank, uninitialised
 from axiograd.homogeneity.rules.call import Call, Sink, as_value, flatten, is_invariant
 from axiograd.homogeneity.rules.registry import Rule
 
@@ -27,13 +30,10 @@ _PYTHON = {
     operator.neg: "aten::neg",
     operator.pow: "aten::pow",
 }
-#: Their result is whatever the memory held.
-_UNINITIALISED = {
-    "aten::empty",
-    "aten::empty_like",
-    "aten::new_empty",
-    "aten::empty_strided",
-    "aten::new_empty_strided",
+#: Types whose numbers scale, up to rounding.
+SCALING = {
+    *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
+    *(torch.complex32, torch.complex64, torch.complex128),
 }
 
 
@@ -68,13 +68,24 @@ class Interpreter:
         args, kwargs = self.read(node.args), self.read(node.kwargs)
         if node.target is operator.getitem and isinstance(args[0], tuple):
             return args[0][args[1]]
+        if is_training(node):
+            # A batch norm in training writes its running statistics and does not read them.
+            args[3:5] = [of_degree(0) if isinstance(a, Value) else a for a in args[3:5]]
         values = list(flatten((args, kwargs)))
         if any(v.unknown for v in values):
             return self._spread(node, UNKNOWN, values, sound=False)
+        if any(v.blank is not None for v in values):
+            followed = follow_blank(node, args)
+            if followed is not None:
+                return self._spread(node, followed, values)
+            args, kwargs = _filled(args), _filled(kwargs)
+            values = list(flatten((args, kwargs)))
         if all(v.is_constant for v in values) and not self._is_random(node):
             return Value(degree=0.0, constant=self._fold(node, args, kwargs, values))
         if not isinstance(node.target, torch._ops.OpOverload):  # noqa: SLF001 - no public name
             return self._python(node, args, values)
+        if node.target._schema.name in UNINITIALISED:  # noqa: SLF001 - no public name
+            return uninitialised(node)
         return self._operator(node, node.target._schema.name, _bind(node, args, kwargs), values)  # noqa: SLF001
 
     def _attribute(self, node: fx.Node) -> Known:
@@ -102,10 +113,12 @@ class Interpreter:
             if followed is not None:
                 return self._spread(node, followed, values)
             arguments = _without_offset(arguments)
-        found = lookup(name)
+        call = Call(node, name, arguments, self.report, self.environment)
+        if any(v.moves for v in values):
+            require_derivative(call)
         if all(is_invariant(v) for v in values):
-            return self._invariant(node, name, arguments, values)
-        call = Call(node, name, arguments, self.report)
+            return self._invariant(node, name, arguments, values, sound=call.sound)
+        found = lookup(name)
         if found is None:
             call.report(
                 f"No rule for {call.title}, so nothing is known about its result.",
@@ -127,9 +140,10 @@ class Interpreter:
             )
             return UNKNOWN
 
-    def _invariant(self, node: fx.Node, name: str, arguments: dict[str, Any], values: list[Value]) -> Known:
-        """Anything computed from values of degree 0 is of degree 0; a rule may know that it is zero or "
-        "free besides."""
+    def _invariant(
+        self, node: fx.Node, name: str, arguments: dict[str, Any], values: list[Value], *, sound: bool
+    ) -> Known:
+        """Anything computed from values of degree 0 is of degree 0; a rule may know that it is zero or free besides."""
         result: Any = of_degree(0)
         found = lookup(name)
         if found is not None:
@@ -145,51 +159,60 @@ class Interpreter:
                 result = sharper
             elif "dropout" in name or self._is_random(node):
                 self._ask(found, Call(node, name, arguments, _AssumptionsOnly(self.report)))
-        return self._spread(node, result, values)
+        return self._spread(node, result, values, sound=sound)
 
     def _spread(
         self, node: fx.Node, result: Any, values: list[Value], *, sound: bool = True, exact: bool = True
     ) -> Known:
         """Give the result the shape of the node's outputs, and pass on what lies upstream."""
-        sound = sound and all(v.sound for v in values)
-        exact = exact and all(v.exact for v in values)
+        marks = {
+            "sound": sound and all(v.sound for v in values),
+            "exact": exact and all(v.exact for v in values),
+            "moves": any(v.moves for v in values),
+        }
         meta = node.meta.get("val")
         if isinstance(meta, list | tuple):
             items = result if isinstance(result, tuple) else (result,) * len(meta)
-            return tuple(self._finish(node, v, m, sound, exact) for v, m in zip(items, meta, strict=True))
+            return tuple(self._finish(node, v, m, **marks) for v, m in zip(items, meta, strict=True))
         if isinstance(result, tuple):
             result = result[0]
-        return self._finish(node, result, meta, sound, exact)
+        return self._finish(node, result, meta, **marks)
 
-    def _finish(self, node: fx.Node, result: Any, meta: Any, sound: bool, exact: bool) -> Value:
+    def _finish(self, node: fx.Node, result: Any, meta: Any, *, sound: bool, exact: bool, moves: bool) -> Value:
         value = as_value(result) if not isinstance(result, int | float) else of_degree(result)
         if value.constant is not None:
             # What a rule hands on is no longer that very constant.
             value = Value(degree=value.degree, zero=value.zero, unknown=value.unknown)
         sound = sound and not value.unknown
-        if isinstance(meta, Tensor) and not is_invariant(value) and not value.unknown:
-            if meta.dtype == torch.bool:
+        if isinstance(meta, Tensor):
+            moves = moves and (meta.is_floating_point() or meta.is_complex())
+            if not is_invariant(value) and not value.unknown and meta.dtype not in SCALING:
                 # "Not zero" is of degree 0.
+                sound = self._rounded(node, value, meta.dtype) and sound
                 value = of_degree(0)
-            elif not (meta.is_floating_point() or meta.is_complex()):
-                self.report.violation(
-                    node,
-                    op=_title(node.target),
-                    reason=(
-                        f"A value of degree {value.degree or 0:g} is rounded to integers, which jump "
-                        "as the input scales."
-                    ),
-                    fix="Keep it in floating point, or round values of degree 0 only.",
-                    kind="rounding",
-                )
-                sound, value = False, of_degree(0)
-        return value.marked(sound=sound, exact=exact)
+        return value.marked(sound=sound, exact=exact, moves=moves)
+
+    def _rounded(self, node: fx.Node, value: Value, dtype: torch.dtype) -> bool:
+        """Whether a value of some degree may become this type, whose numbers do not scale."""
+        if dtype == torch.bool:
+            return True
+        kind = f"{str(dtype).removeprefix('torch.')}, whose range is too small to scale in"
+        if not dtype.is_floating_point:
+            kind = "integers, which jump as the input scales"
+        self.report.violation(
+            node,
+            op=_title(node.target),
+            reason=f"A value of degree {value.degree or 0:g} is rounded to {kind}.",
+            fix="Keep it in floating point of 16 bits or more, or round values of degree 0 only.",
+            kind="rounding",
+        )
+        return False
 
     def _is_random(self, node: fx.Node) -> bool:
         if not isinstance(node.target, torch._ops.OpOverload):  # noqa: SLF001 - no public name
             return False
         return (
-            torch.Tag.nondeterministic_seeded in node.target.tags or node.target._schema.name in _UNINITIALISED  # noqa: SLF001
+            torch.Tag.nondeterministic_seeded in node.target.tags or node.target._schema.name in UNINITIALISED  # noqa: SLF001
         )
 
     def _fold(self, node: fx.Node, args: Any, kwargs: Any, values: list[Value]) -> Constant:
@@ -242,13 +265,17 @@ def _bind(node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> dict[str, A
 
 
 def _without_offset(item: Any) -> Any:
-    if isinstance(item, Value) and item.offset is not None:
-        return of_degree(item.degree or 0).marked(sound=False, exact=item.exact)
-    if isinstance(item, list):
-        return [_without_offset(i) for i in item]
-    if isinstance(item, dict):
-        return {k: _without_offset(v) for k, v in item.items()}
-    return item
+    def without(value: Value) -> Value:
+        if value.offset is None:
+            return value
+        return of_degree(value.degree or 0).marked(sound=False, exact=value.exact, moves=value.moves)
+
+    return pytree.tree_map_only(Value, without, item)
+
+
+def _filled(item: Any) -> Any:
+    """Memory that is read before it was written holds numbers that do not scale."""
+    return pytree.tree_map_only(Value, lambda v: v if v.blank is None else of_degree(0), item)
 
 
 def _title(target: Any) -> str:

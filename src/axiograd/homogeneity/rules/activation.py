@@ -1,4 +1,4 @@
-"""Functions that are homogeneous of no degree: they need arguments of degree 0."""
+"""Functions that have no degree: they need arguments of degree 0."""
 
 from axiograd.homogeneity.domain import of_degree
 from axiograd.homogeneity.rules.call import Call
@@ -15,8 +15,8 @@ GATES = """
     sigmoid hardsigmoid softmax _softmax _safe_softmax log_softmax _log_softmax exp exp2 expm1 log log2
     log10 log1p logit erf erfc erfinv sin cos tan asin acos atan asinh acosh atanh sinh cosh sinc lgamma
     digamma special_expit special_erf arcsin arccos arctan special_erfcx special_ndtr special_log_ndtr i0
-    special_i0e special_i1 special_entr polygamma logaddexp logaddexp2 logsumexp logcumsumexp xlogy
-    special_xlogy special_xlog1py matrix_exp linalg_matrix_exp softmin bernoulli multinomial poisson
+    special_i0e special_i1 special_entr polygamma logaddexp logaddexp2 logsumexp logcumsumexp
+    matrix_exp linalg_matrix_exp softmin bernoulli multinomial poisson
 """
 _COUNTERPART = {
     "softmax": "Normalise the logits to degree 0 first (QK-normalised attention), or return the logits "
@@ -30,7 +30,7 @@ def unit(call: Call) -> Result:
     value = call.first()
     return call.require_invariant(
         value,
-        f"{call.title} of a value of degree {value.degree or 0:g} is homogeneous of no degree.",
+        f"{call.title} of a value of degree {value.degree or 0:g} has no degree.",
         "Use ReLU, LeakyReLU or PReLU; axiograd.to_xdnn puts in a homogeneous counterpart.",
         then=value,
     )
@@ -42,7 +42,7 @@ def gate(call: Call) -> Result:
     key = call.name.removeprefix("aten::").strip("_").removeprefix("log_").removeprefix("hard")
     return call.require_invariant(
         moving,
-        f"{call.title} of a value of degree {moving.degree or 0:g} is homogeneous of no degree.",
+        f"{call.title} of a value of degree {moving.degree or 0:g} has no degree.",
         _COUNTERPART.get(key, f"Feed it a normalised value of degree 0. {LIFT_FIX}"),
         kind="attention" if "softmax" in key else "activation",
     )
@@ -53,7 +53,19 @@ def glu(call: Call) -> Result:
     value = call.first()
     return call.require_invariant(
         value,
-        f"The sigmoid gate of glu has degree {value.degree or 0:g} and is homogeneous of no degree.",
+        f"The sigmoid gate of glu has degree {value.degree or 0:g} and has no degree.",
         "Gate by ReLU, or by a normalised value; axiograd.to_xdnn puts in a homogeneous counterpart.",
         then=value,
     )
+
+
+@rule("aten::xlogy", "aten::special_xlogy", "aten::special_xlog1py")
+def times_log(call: Call) -> Result:
+    """x·log(y) and x·log(1 + y): the degree of x, if y has degree 0."""
+    factor = call.value("other")
+    call.require_invariant(
+        factor,
+        f"The logarithm of a value of degree {factor.degree or 0:g} has no degree.",
+        f"Feed it a normalised value of degree 0. {LIFT_FIX}",
+    )
+    return call.product(call.value("self"), of_degree(0))

@@ -6,10 +6,12 @@ Labels name, for each dimension of a tensor, the dimension of an origin along wh
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor, fx
 
 from axiograd.homogeneity.rules.registry import aten
 
+_DEPTH = 10
 Labels = tuple[int | None, ...]
 
 _SAME = frozenset(aten("clone contiguous _to_copy to alias"))
@@ -96,3 +98,18 @@ def aligned(labels: Labels, divisor: Labels) -> bool:
     dims = max(len(labels), len(divisor))
     pairs = zip(widened(labels, dims), widened(divisor, dims), strict=True)
     return all(d is None or d == label for label, d in pairs)
+
+
+def alike(a: Any, b: Any, depth: int = 0) -> bool:
+    """The same node, or the same computation written twice."""
+    if a is b:
+        return True
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        return len(a) == len(b) and all(alike(x, y, depth + 1) for x, y in zip(a, b, strict=True))
+    if not isinstance(a, fx.Node) or not isinstance(b, fx.Node):
+        return type(a) is type(b) and not isinstance(a, Tensor) and bool(a == b)
+    if a.op != "call_function" or b.op != a.op or a.target is not b.target or depth >= _DEPTH:
+        return False
+    if not isinstance(a.target, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded in a.target.tags:  # noqa: SLF001 - no public name
+        return False
+    return alike(a.args, b.args, depth + 1) and a.kwargs == b.kwargs

@@ -1,6 +1,6 @@
 """One operator call as a rule sees it: arguments by name, and ways to answer."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 from torch import Tensor, fx
@@ -23,7 +23,16 @@ class Sink(Protocol):
 class Call:
     """Arguments by their names in the operator's schema; tensors appear as `Value`."""
 
-    def __init__(self, node: fx.Node, name: str, arguments: dict[str, Any], sink: Sink) -> None:
+    def __init__(
+        self,
+        node: fx.Node,
+        name: str,
+        arguments: dict[str, Any],
+        sink: Sink,
+        known: Mapping[fx.Node, Any] | None = None,
+    ) -> None:
+        #: What is known about the nodes before this one.
+        self.known = {} if known is None else known
         self.node = node
         self.name = name
         self.arguments = arguments

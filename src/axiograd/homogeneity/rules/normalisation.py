@@ -93,22 +93,18 @@ def _by_batch(call: Call) -> Value:
 
 
 def _by_constants(call: Call) -> Value:
-    """y = (x − mean)·weight/√(var + eps) + bias with running statistics: keeps the degree if mean and "
-    "bias are zero."""
-    value = call.value("input")
-    if is_invariant(value):
-        return value if value.zero and _no_shift(call) else of_degree(0)
-    shifts = [as_value(call[name]) for name in ("running_mean", "bias") if call.get(name) is not None]
-    others = [as_value(call[name]) for name in ("running_var", "weight") if call.get(name) is not None]
-    if not all(v.is_constant for v in (*shifts, *others)):
-        call.report(
-            "Normalises by values that depend on the input, through an operator that expects running statistics.",
+    """y = (x − mean)·weight/√(var + eps) + bias: keeps the degree if mean and bias are zero or scale with it."""
+    value, mean = call.value("input"), call.get("running_mean")
+    if call.get("running_var") is not None:
+        call.require_invariant(
+            call.value("running_var"),
+            "Normalises by a variance that scales with the input, through an operator that expects running statistics.",
             "Pass running statistics that are buffers of the module.",
             kind="normalisation",
         )
-        return value
-    nonzero = [v for v in shifts if not v.is_zero()]
-    if nonzero:
+    shifts = [as_value(call[name]) for name in ("running_mean", "bias") if call.get(name) is not None]
+    nonzero = [v for v in shifts if v.is_constant and not v.is_free()]
+    if nonzero and not is_invariant(value):
         names, text = describe_constants(nonzero)
         call.report(
             f"Batch normalisation with running statistics shifts a value of degree {value.degree or 0:g} by {text}.",
@@ -116,11 +112,8 @@ def _by_constants(call: Call) -> Value:
             kind="normalisation",
             parameters=names,
         )
-    return value
-
-
-def _no_shift(call: Call) -> bool:
-    return all(as_value(call[n]).is_zero() for n in ("running_mean", "bias") if call.get(n) is not None)
+        return value
+    return _affine(call, value if mean is None else call.join(value, as_value(mean), role="a difference"))
 
 
 @rule("aten::cosine_similarity")
@@ -134,10 +127,12 @@ def cosine_similarity(call: Call) -> Result:
 def pairwise_distance(call: Call) -> Result:
     value = call.join(call.value("x1"), call.value("x2"), role="a distance")
     eps = call.get("eps", 1e-6)
-    if eps != 0 and not is_invariant(value):
-        call.report(
+    if eps != 0:
+        call.require_invariant(
+            value,
             f"Adds an epsilon of {eps:g} to a difference of degree {value.degree or 0:g}.",
             "Pass eps=0.",
             kind="constant",
         )
+        value = value if value.degree else of_degree(0)
     return of_degree(0) if call.get("p", 2.0) == 0 else value

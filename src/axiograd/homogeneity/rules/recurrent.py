@@ -30,5 +30,5 @@ def rnn_relu(call: Call) -> Result:
         )
     if call["has_biases"]:
         for bias in (b for i in range(0, len(params), 4) for b in params[i + 2 : i + 4]):
-            with_bias(call, state, bias)
+            state = with_bias(call, state, bias)
     return state, state

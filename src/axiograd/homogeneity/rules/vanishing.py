@@ -6,15 +6,14 @@ Otherwise N/(h + eps) is N/eps wherever h = 0, of the degree of N; and a statist
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
-import torch
-from torch import Tensor, fx
+from torch import fx
 
 from axiograd.homogeneity.rules.axes import (
     MOVES,
     Labels,
     aligned,
+    alike,
     argument,
     moved,
     name_of,
@@ -207,28 +206,13 @@ def _summed(labels: Labels, over: frozenset[int], zero: Zero) -> bool:
 
 def _is_origin(node: fx.Node, zero: Zero) -> bool:
     if zero.centred is None:
-        return _alike(node, zero.origin)
-    if name_of(node) != "aten::sub" or node.kwargs or not _alike(node.args[0], zero.origin):
+        return alike(node, zero.origin)
+    if name_of(node) != "aten::sub" or node.kwargs or not alike(node.args[0], zero.origin):
         return False
     mean = node.args[1]
-    if not isinstance(mean, fx.Node) or name_of(mean) != "aten::mean" or not _alike(mean.args[0], zero.origin):
+    if not isinstance(mean, fx.Node) or name_of(mean) != "aten::mean" or not alike(mean.args[0], zero.origin):
         return False
     dims = len(sizes(zero.origin) or ())
     whole = zero.centred == frozenset(range(dims))
     kept = argument(mean, "keepdim", default=False) or whole
     return kept and reduced_dims(mean, dims) == zero.centred
-
-
-def _alike(a: Any, b: Any, depth: int = 0) -> bool:
-    """The same node, or the same computation written twice."""
-    if a is b:
-        return True
-    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
-        return len(a) == len(b) and all(_alike(x, y, depth + 1) for x, y in zip(a, b, strict=True))
-    if not isinstance(a, fx.Node) or not isinstance(b, fx.Node):
-        return type(a) is type(b) and not isinstance(a, Tensor) and bool(a == b)
-    if a.op != "call_function" or b.op != a.op or a.target is not b.target or depth >= _DEPTH:
-        return False
-    if not isinstance(a.target, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded in a.target.tags:  # noqa: SLF001 - no public name
-        return False
-    return _alike(a.args, b.args, depth + 1) and a.kwargs == b.kwargs
