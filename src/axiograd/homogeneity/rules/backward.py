@@ -50,9 +50,9 @@ def _size(call: Call, dim: int) -> object:
     return value.shape[dim] if isinstance(value, Tensor) and value.dim() else 1
 
 
-@_check(*aten("scatter index_copy index_fill"))
+@_check(*aten("scatter index_copy"))
 def _along(call: Call) -> tuple[str, str] | None:
-    if not _moves(call, "src", "source", "value") or call.get("reduce") is not None:
+    if not _moves(call, "src", "source") or call.get("reduce") is not None:
         return None
     dim = call["dim"]
     along = dim if call.name.startswith("aten::scatter") else 0
