@@ -17,7 +17,6 @@ from axiograd.homogeneity.rules import lookup
 from axiograd.homogeneity.rules.backward import require_derivative
 from axiograd.homogeneity.rules.blank import UNINITIALISED, follow_blank, uninitialised
 from axiograd.homogeneity.rules.call import Call, Sink, as_value, flatten, is_invariant
-from axiograd.homogeneity.rules.registry import Rule
 
 #: What a node stands for: a value, or a tuple of them.
 Known: TypeAlias = Any
@@ -115,7 +114,7 @@ class Interpreter:
             arguments = _without_offset(arguments)
         call = Call(node, name, arguments, self.report, self.environment)
         if any(v.moves for v in values):
-            require_derivative(call)
+            self._ask(require_derivative, call)
         if all(is_invariant(v) for v in values):
             return self._invariant(node, name, arguments, values, sound=call.sound)
         found = lookup(name)
@@ -128,7 +127,7 @@ class Interpreter:
             return self._spread(node, UNKNOWN, values, sound=False)
         return self._spread(node, self._ask(found, call), values, sound=call.sound, exact=call.exact)
 
-    def _ask(self, found: Rule, call: Call) -> Any:
+    def _ask(self, found: Callable[[Call], Any], call: Call) -> Any:
         """What a rule says; one that stumbles over its arguments proves nothing."""
         try:
             return found(call)

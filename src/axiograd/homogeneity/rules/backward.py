@@ -109,9 +109,9 @@ def _strided_read(call: Call) -> tuple[str, str] | None:
 @_check("aten::embedding")
 def _embedding(call: Call) -> tuple[str, str] | None:
     padding, scaled = call.get("padding_idx", -1), call.get("scale_grad_by_freq", default=False)
-    if not _moves(call, "weight") or (padding < 0 and not scaled):
+    if not _moves(call, "weight") or (not scaled and isinstance(padding, int) and padding < 0):
         return None
-    what = "scales gradients by frequency" if scaled else f"gives no gradient to row {padding} (padding_idx)"
+    what = "scales gradients by frequency" if scaled else "gives no gradient to the row of padding_idx"
     return f"reads a table that depends on the input, and {what}.", "Index the table itself: table[indices]."
 
 
