@@ -10,19 +10,38 @@ from support.training_run import Augmented
 
 
 def indices(order):
-    return [[index for _, index in batch] for batch in order]
+    return [list(share.indices) for share in order]
 
 
 @pytest.mark.parametrize(("n", "batch_size", "world_size"), [(24, 8, 2), (23, 8, 4), (9, 4, 2), (3, 8, 2)])
 def test_the_ranks_parts_are_the_batches_of_one_process(n, batch_size, world_size):
-    whole = indices(Order(n, batch_size, seed=3))
-    parts = [indices(Order(n, batch_size, seed=3, rank=r, world_size=world_size)) for r in range(world_size)]
-    assert len({tuple(map(len, part)) for part in parts}) == 1  # equal shares: gradients may be averaged
-    for batch, *shares in zip(whole, *parts, strict=False):
-        joined = [index for share in shares for index in share]
-        assert joined == batch[: len(batch) - len(batch) % world_size]
-    seen = sum(len(batch) for part in parts for batch in part)
-    assert n - world_size < seen <= n
+    whole = list(Order(n, batch_size, seed=3))
+    ranks = [list(Order(n, batch_size, seed=3, rank=r, world_size=world_size)) for r in range(world_size)]
+    values = torch.randn(n, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    for batch, *shares in zip(whole, *ranks, strict=True):
+        joined = [index for share in shares if share.weight for index in share.indices]
+        assert joined == list(batch.indices)
+        # The mean over ranks of weighed means is the mean over the batch.
+        means = torch.stack([share.weight * values[list(share.indices)].mean() for share in shares])
+        torch.testing.assert_close(means.mean(), values[list(batch.indices)].mean())
+
+
+@pytest.mark.parametrize(("n", "batch_size", "world_size", "parts"), [(24, 8, 1, 3), (23, 8, 2, 3), (3, 8, 2, 4)])
+def test_the_parts_of_a_batch_add_up_to_it(n, batch_size, world_size, parts):
+    settings = {"seed": 3, "world_size": world_size, "parts": parts}
+    ranks = [list(Order(n, batch_size, rank=r, **settings)) for r in range(world_size)]
+    values = torch.randn(n, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    whole, total, seen = list(Order(n, batch_size, seed=3)), torch.zeros((), dtype=torch.float64), 0.0
+    for shares in zip(*ranks, strict=True):
+        total += torch.stack([share.weight * values[list(share.indices)].mean() for share in shares]).mean()
+        seen += shares[0].of_batch
+        assert len({(share.number, share.of_batch, share.last, share.total) for share in shares}) == 1
+        if shares[0].last:
+            batch = whole.pop(0)
+            torch.testing.assert_close(total, values[list(batch.indices)].mean())
+            assert seen == pytest.approx(1)
+            total, seen = torch.zeros((), dtype=torch.float64), 0.0
+    assert not whole
 
 
 def test_each_epoch_is_a_permutation_of_its_own():
@@ -78,7 +97,7 @@ def test_what_cannot_be_resumed_is_refused():
     with pytest.raises(ConfigurationError, match="needs __len__ and __getitem__"):
         ensure_dataset((x for x in range(3)), "train_data")
     with pytest.raises(ConfigurationError, match="batch_size 5"):
-        Order(10, 5, world_size=2)
+        Order(10, 5, world_size=2, parts=3)
     with pytest.raises(InputError, match="1 samples"):
         Order(1, 4, world_size=2)
 

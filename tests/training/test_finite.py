@@ -6,8 +6,8 @@ import torch
 from torch.nn import functional as F
 
 from axiograd.training.batches import Batch
-from axiograd.training.finite import not_finite
 from axiograd.training.mixup import MixedTarget
+from axiograd.training.objective import not_finite
 
 X, Y = torch.zeros(3, 2), torch.zeros(3)
 

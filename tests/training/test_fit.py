@@ -12,9 +12,10 @@ from torch.nn import functional as F
 from axiograd.attribution import InputXGradient, XGradient
 from axiograd.errors import ConfigurationError, NotFiniteError, StorageError
 from axiograd.priors import Gini, RightReasons
+from axiograd.runs import load_tensors
 from axiograd.training import AttributionLoss, Recipe, checkpoint, fit
 from axiograd.training.batches import Order
-from axiograd.training.fit import Run
+from axiograd.training.loop import Run
 from support.training_run import make_loss
 
 
@@ -43,7 +44,7 @@ def by_hand(model, data, recipe, loss, seed):
     for epoch in range(recipe.epochs):
         order.at(epoch)
         for batch in order:
-            rows = [index for _, index in batch]
+            rows = list(batch.indices)
             optimizer.zero_grad()
             loss(model, x[rows], y[rows]).backward()
             if recipe.clip:
@@ -91,7 +92,7 @@ def test_the_best_weights_by_validation_are_kept(tmp_path, folder):
     assert not torch.allclose(seen[1][0], seen[3][0], rtol=0.01, atol=0.01)
     assert [row["validation"] for row in result.history[:3]] == [0.1, 0.7, 0.3]
     if folder:
-        assert torch.equal(checkpoint.read_tensors(result.weights)["0.weight"], model[0].weight)
+        assert torch.equal(load_tensors(result.weights)["0.weight"], model[0].weight)
         assert [path.name for path in checkpoint.steps(out)] == ["step-00000010", "step-00000015", "step-00000020"]
 
 
@@ -121,7 +122,7 @@ def test_learns_and_writes_metrics(tmp_path):
     assert result.best["validation"] > 0.95
     with (tmp_path / "metrics.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert {"step", "epoch", "lr", "total", "task", "prior", "gradient_norm", "samples_per_second"} <= rows[0].keys()
+    assert {"step", "epoch", "lr", "total", "task", "prior", "gradient_norm"} <= rows[0].keys()
     assert [int(row["step"]) for row in rows if row["kind"] == "steps"] == list(range(5, 151, 5))
     epochs = [row for row in rows if row["kind"] == "epoch"]
     assert [float(row["task"]) for row in epochs] == [row["task"] for row in result.history]
@@ -173,7 +174,7 @@ def test_not_finite_loss_stops_with_term_step_and_sample(tmp_path):
     x[23, 2] = torch.inf
     recipe = Recipe(epochs=2, batch_size=8)
     order = Order(40, 8, seed=0)
-    step = 1 + next(i for i, batch in enumerate(order) if (0, 23) in batch)
+    step = 1 + next(i for i, batch in enumerate(order) if 23 in batch.indices)
     model = make_model()
     with pytest.raises(NotFiniteError, match=rf"epoch 1, step {step}: total = nan \(from sample 23 of the data set\)"):
         cpu_fit(model, (x, y), recipe=recipe, out=tmp_path, checkpoint_steps=1)
@@ -207,6 +208,6 @@ def test_a_file_is_no_folder(tmp_path):
     file = tmp_path / "file"
     file.write_text("precious")
     for out in (file, file / "below"):
-        with pytest.raises(StorageError, match=r"cannot be a folder, as .*file is a file"):
+        with pytest.raises(StorageError, match=r"Cannot write to the folder .*file' is a file"):
             fit(nn.Linear(2, 1), (torch.zeros(4, 2), torch.zeros(4, 1)), loss=F.mse_loss, out=out)
     assert file.read_text() == "precious"

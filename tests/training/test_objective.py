@@ -4,8 +4,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from axiograd.attribution import InputXGradient
-from axiograd.errors import ConfigurationError, StorageError
-from axiograd.priors import Gini
+from axiograd.errors import ConfigurationError
 from axiograd.training import AttributionLoss, Recipe, fit
 from axiograd.training.objective import Objective, TaskTerms, call_model, ensure_objective, scalar_terms
 from axiograd.training.schedules import LinearWarmup
@@ -54,19 +53,3 @@ def test_an_objective_of_ones_own():
     assert result.history[1]["total"] < result.history[0]["total"]
     with pytest.raises(ConfigurationError, match="loss is str"):
         ensure_objective("cross_entropy")
-
-
-def test_another_weight_is_another_run(tmp_path):
-    x, y = torch.randn(8, 2), torch.tensor([0, 1] * 4)
-
-    def train(weight):
-        torch.manual_seed(0)
-        loss = AttributionLoss(F.cross_entropy, Gini(), weight, InputXGradient)
-        return fit(nn.Linear(2, 2), (x, y), loss=loss, recipe=Recipe(epochs=1), out=tmp_path, accelerator="cpu")
-
-    train(0.5)
-    assert train(0.5).resumed_step == 1
-    with pytest.raises(
-        StorageError, match=r"loss\.weight was 'Constant\(value=0\.5\)' and is 'Constant\(value=2\.0\)'"
-    ):
-        train(2.0)

@@ -14,6 +14,7 @@ def train(
     config: Annotated[Path, typer.Argument(help="TOML file with model, data, loss, recipe and out.")],
     *,
     out: Annotated[Path | None, typer.Option(help="Another folder than the file's.")] = None,
+    fork: Annotated[Path | None, typer.Option(help="Start from the last checkpoint of that run's folder.")] = None,
     seed: Annotated[int | None, typer.Option(help="Another seed than the file's.")] = None,
     devices: Annotated[int | None, typer.Option(help="Processes on this machine.")] = None,
     precision: Annotated[str | None, typer.Option(help="32-true, bf16-mixed, 64-true …")] = None,
@@ -23,11 +24,12 @@ def train(
     ] = False,
     json: options.Json = False,
 ) -> None:
-    """Train a model as CONFIG says; a run that was stopped or killed goes on where it was.
+    """Train a model as CONFIG says; a run that was stopped or killed resumes where it was.
 
     Checkpoints, metrics.csv, TensorBoard events and model.safetensors (the best weights) are written to the
     folder `out`. A CONFIG that names package.module:function or file.py:function runs that Python: read it before you
-    run it. SIGTERM finishes the step, saves and leaves with exit code 143.
+    run it. Ctrl-C and SIGTERM finish the step, save and leave. A folder that holds a run with other settings is
+    refused; `--out NEW --fork OLD` starts from that run's last checkpoint.
 
     `axiograd train decoy.toml --dry-run`, then `axiograd train decoy.toml`
     """
@@ -45,7 +47,7 @@ def train(
         if dry_run:
             _dry_run(output, config, settings)
             return
-        given: dict[str, Any] = {"devices": devices, "precision": precision, "progress": progress}
+        given: dict[str, Any] = {"fork": fork, "devices": devices, "precision": precision, "progress": progress}
         result = train_from(settings, **{name: value for name, value in given.items() if value is not None})
         output.answer(
             {

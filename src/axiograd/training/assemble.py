@@ -34,6 +34,7 @@ def train_from(config: TrainingConfig, **overrides: Any) -> FitResult:
         "seed": config.seed,
         "num_workers": run.num_workers,
         "checkpoint_steps": run.checkpoint_steps,
+        "checkpoint_minutes": run.checkpoint_minutes,
         "log_steps": run.log_steps,
         "compiled": run.compiled,
         "accelerator": run.accelerator,

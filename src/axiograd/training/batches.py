@@ -1,5 +1,6 @@
 """From a data set to batches: order, each rank's part and randomness are functions of (seed, epoch, index)."""
 
+import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,7 +14,24 @@ from torch.utils.data._utils.pin_memory import pin_memory
 from axiograd.errors import ConfigurationError, InputError
 from axiograd.training.seeds import generator, seed_everything
 
-Place = tuple[int, int]  # epoch, index: workers learn the epoch from the sampler
+
+@dataclass(frozen=True)
+class Share:
+    """The samples that one rank computes at once: its share of a batch, or of one of the parts of a batch.
+
+    The mean over the batch of all N samples is the mean over ranks of the sum over parts of `weight`·(mean over the n
+    samples of the share), with weight = n·ranks/N. A rank that has no sample left gets one with weight 0.
+    """
+
+    epoch: int
+    indices: tuple[int, ...]
+    weight: float = 1.0
+    #: Which part of the batch it is, how much of the batch that part is on all ranks, and whether it is the last.
+    number: int = 0
+    of_batch: float = 1.0
+    last: bool = True
+    #: N
+    total: int = 0
 
 
 @dataclass(frozen=True)
@@ -32,6 +50,7 @@ class Batch:
     target: Any
     arguments: Mapping[str, Any] = field(default_factory=dict)
     indices: tuple[int, ...] = ()
+    share: Share = Share(0, ())
 
     @classmethod
     def of(cls, collated: Any, indices: Sequence[int]) -> "Batch":
@@ -51,7 +70,8 @@ class Batch:
 
     def map(self, change: Callable[[Any], Any]) -> "Batch":
         """The batch with its inputs, target and arguments changed."""
-        return Batch(change(self.inputs), change(self.target), change(dict(self.arguments)), self.indices)
+        changed = {"inputs": change(self.inputs), "target": change(self.target)}
+        return replace(self, **changed, arguments=change(dict(self.arguments)))
 
     def cast(self, change: Callable[[Any], Any]) -> "Batch":
         """The batch with its inputs changed."""
@@ -65,15 +85,15 @@ class Batch:
         return len(self.indices)
 
 
-class Order(Sampler[list[Place]]):
+class Order(Sampler[Share]):
     """Which samples make each global batch of an epoch, and which of them are this rank's.
 
-    Every rank cuts its part from the same permutation, so that the parts of all ranks together are the batch
-    that one process would have seen. An incomplete last batch is kept, less what does not divide among the ranks.
+    Every rank cuts its share from the same permutation, so that the shares of all ranks together are the batch that
+    one process would have seen, to the last sample. With `parts`, a batch is computed in so many pieces.
 
     >>> one, two = Order(5, 4), [Order(5, 4, rank=r, world_size=2) for r in range(2)]
-    >>> [sorted(a + b) == sorted(g) for a, b, g in zip(*two, one)]
-    [True]
+    >>> [(g.indices == a.indices + b.indices, a.weight, b.weight) for a, b, g in zip(*two, one)]
+    [(True, 1.0, 1.0), (False, 0.0, 2.0)]
     """
 
     def __init__(
@@ -84,18 +104,20 @@ class Order(Sampler[list[Place]]):
         seed: int = 0,
         rank: int = 0,
         world_size: int = 1,
+        parts: int = 1,
         shuffle: bool = True,
     ) -> None:
-        if batch_size % world_size:
+        if batch_size < world_size * parts:
             raise ConfigurationError(
-                f"batch_size {batch_size} is for all processes together, and does not divide by {world_size}"
+                f"batch_size {batch_size} is for all processes together, and too small for {world_size} of them with "
+                f"accumulate = {parts}."
             )
         if n < world_size:
             raise InputError(
-                f"the data set has {n} samples; there must be at least one for each process ({world_size})"
+                f"the data set has {n} samples; there must be at least one for each process ({world_size})."
             )
         self.n, self.batch_size, self.seed, self.shuffle = n, batch_size, seed, shuffle
-        self.rank, self.world_size = rank, world_size
+        self.rank, self.world_size, self.parts = rank, world_size, parts
         self.epoch = self.start = 0
 
     def at(self, epoch: int, start: int = 0) -> None:
@@ -103,17 +125,27 @@ class Order(Sampler[list[Place]]):
         self.epoch, self.start = epoch, start
 
     def __len__(self) -> int:
-        return (self.n - self.n % self.world_size + self.batch_size - 1) // self.batch_size
+        return (self.n + self.batch_size - 1) // self.batch_size
 
-    def __iter__(self) -> Iterator[list[Place]]:
+    def __iter__(self) -> Iterator[Share]:
         if self.shuffle:
             order = torch.randperm(self.n, generator=generator(self.seed, "order", self.epoch)).tolist()
         else:
             order = list(range(self.n))
         for step in range(self.start, len(self)):
-            batch = order[step * self.batch_size : (step + 1) * self.batch_size]
-            share = len(batch) // self.world_size
-            yield [(self.epoch, i) for i in batch[self.rank * share : (self.rank + 1) * share]]
+            yield from self._shares(order[step * self.batch_size : (step + 1) * self.batch_size])
+
+    def _shares(self, batch: list[int]) -> Iterator[Share]:
+        parts = [part for number in range(self.parts) if (part := _piece(batch, number, self.parts))]
+        for number, part in enumerate(parts):
+            mine = _piece(part, self.rank, self.world_size)
+            weight = len(mine) * self.world_size / len(batch)
+            last = number == len(parts) - 1
+            yield Share(self.epoch, tuple(mine or part[:1]), weight, number, len(part) / len(batch), last, len(batch))
+
+
+def _piece(items: list[int], number: int, of: int) -> list[int]:
+    return items[number * len(items) // of : (number + 1) * len(items) // of]
 
 
 class WithArguments(Dataset[Any]):
@@ -150,16 +182,19 @@ class _Drawn(Dataset[Batch]):
     def __init__(self, data: Any, seed: int, collate: Callable[[list[Any]], Any]) -> None:
         self.data, self.seed, self.collate = data, seed, collate
 
-    def __getitems__(self, places: list[Place]) -> Batch:  # torch's fetcher prefers it to __getitem__
-        indices = [index for _, index in places]
+    def __getitems__(self, share: Share) -> Batch:  # torch's fetcher prefers it to __getitem__
         if hasattr(self.data, "set_epoch"):
-            self.data.set_epoch(places[0][0])
+            self.data.set_epoch(share.epoch)
+        return replace(Batch.of(self._collated(share), share.indices), share=share)
+
+    def _collated(self, share: Share) -> Any:
+        indices = list(share.indices)
         if self.collate is default_collate:
             if isinstance(self.data, TensorDataset):
-                return Batch.of([tensor[indices] for tensor in self.data.tensors], indices)
+                return [tensor[indices] for tensor in self.data.tensors]
             if isinstance(self.data, WithArguments):
-                return Batch.of(self.data.rows(indices), indices)
-        return Batch.of(self.collate([self._draw(*place) for place in places]), indices)
+                return self.data.rows(indices)
+        return self.collate([self._draw(share.epoch, index) for index in indices])
 
     def _draw(self, epoch: int, index: int) -> Any:
         seed_everything(self.seed, "sample", epoch, index)
@@ -178,8 +213,9 @@ def loader(
     drawn = _Drawn(data, order.seed, collate or default_collate)
     return DataLoader(
         drawn,
-        batch_sampler=order,
+        batch_sampler=order,  # type: ignore[arg-type]  # a share is a list of indices that knows its place
         num_workers=num_workers,
+        worker_init_fn=_ignore_interrupts,
         collate_fn=_as_is,
         pin_memory=pinned,
         persistent_workers=num_workers > 0,
@@ -205,6 +241,11 @@ def ensure_dataset(data: Any, what: str) -> Any:
     if isinstance(data, IterableDataset) or not (hasattr(data, "__getitem__") and hasattr(data, "__len__")):
         raise ConfigurationError(f"{what} is {_describe(data)}; it needs __len__ and __getitem__, to be resumable")
     return data
+
+
+def _ignore_interrupts(worker: int) -> None:  # noqa: ARG001 - torch's signature
+    """Ctrl-C is sent to workers too; the run needs them until it has saved."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _as_is(batch: Any) -> Any:

@@ -54,6 +54,7 @@ class RunConfig:
     metric: Literal["loss", "accuracy"] = "loss"
     num_workers: int = 0
     checkpoint_steps: int | None = None
+    checkpoint_minutes: float | int | None = 10.0
     log_steps: int = 50
     compiled: bool = False
     accelerator: str = "auto"

@@ -10,10 +10,12 @@ from torch.nn import functional as F
 from torch.utils.data import Dataset
 
 from axiograd.errors import ConfigurationError
+from axiograd.runs import describe, describe_samples
 from axiograd.training.batches import ensure_dataset
 from axiograd.training.fit import FitResult, fit
 from axiograd.training.mixup import MixedTarget, task_value
 from axiograd.training.objective import Objective, call_model
+from axiograd.training.seeds import kept_modes
 
 
 @dataclass(frozen=True)
@@ -68,14 +70,9 @@ class Distillation(Objective):
 
     def teach(self, inputs: Any) -> Tensor:
         """The teacher's outputs; it is in eval mode for them, and gets no gradients."""
-        modes = [(module, module.training) for module in self.teacher.modules()]
-        self.teacher.eval()
-        try:
-            with torch.no_grad():
-                outputs: Tensor = call_model(self.teacher, inputs)
-        finally:
-            for module, training in modes:
-                module.training = training
+        with kept_modes(self.teacher), torch.no_grad():
+            self.teacher.eval()
+            outputs: Tensor = call_model(self.teacher, inputs)
         return outputs
 
     def imitation(self, outputs: Tensor, taught: Tensor | MixedTarget) -> Tensor:
@@ -89,9 +86,11 @@ class Distillation(Objective):
         student, teacher = F.log_softmax(outputs / t, 1), F.log_softmax(taught / t, 1)
         return t**2 * F.kl_div(student, teacher, reduction="batchmean", log_target=True)
 
-    def identity(self) -> dict[str, str]:
-        """How it imitates."""
-        return super().identity() | {"temperature": repr(self.temperature), "labels": repr(self.labels)}
+    def identity(self) -> dict[str, Any]:
+        """Whom it imitates, and how."""
+        held = {"teacher": self.teacher, "temperature": self.temperature, "labels": self.labels}
+        found: dict[str, Any] = describe(held | {"task_loss": self._label_loss if self.labels else None})
+        return found
 
     def to(self, device: torch.device) -> None:
         """The teacher goes where the student is."""
@@ -136,6 +135,10 @@ class _Unlabelled(Dataset[Any]):
 
     def __len__(self) -> int:
         return len(self.data)
+
+    def _run_identity(self) -> dict[str, Any]:
+        # The inputs alone: what the teacher says of them has other last bits on another machine.
+        return describe_samples(self.data, lambda index: _Unlabelled.__getitem__(self, index))
 
     def set_epoch(self, epoch: int) -> None:
         """For data sets that draw by the epoch."""

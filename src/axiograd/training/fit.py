@@ -2,6 +2,7 @@
 
 import os
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +11,14 @@ from typing import Any
 from torch import nn
 
 from axiograd._half_precision import require_products
-from axiograd.errors import ConfigurationError, MissingExtraError, StorageError
+from axiograd.errors import ConfigurationError, MissingExtraError
+from axiograd.runs import check_writable
 from axiograd.training.batches import ensure_dataset
+from axiograd.training.compiled import CompileFallbackWarning
+from axiograd.training.loop import Run, Settings
 from axiograd.training.objective import Objective, ensure_objective
 from axiograd.training.recipe import Recipe
-from axiograd.training.run import Run, Settings
-from axiograd.training.seeds import kept_rng
+from axiograd.training.seeds import kept_modes, kept_rng
 from axiograd.training.validate import Metric
 
 
@@ -46,9 +49,11 @@ def fit(
     out: str | Path | None = None,
     seed: int = 0,
     resume: bool = True,
+    fork: str | Path | None = None,
     num_workers: int = 0,
     collate: Callable[[list[Any]], Any] | None = None,
     checkpoint_steps: int | None = None,
+    checkpoint_minutes: float | None = 10.0,
     log_steps: int = 50,
     progress: bool | None = None,
     compiled: bool = False,
@@ -63,7 +68,9 @@ def fit(
 
     `loss` is an `AttributionLoss` or a task loss L(outputs, target). `train_data` and `validation` are data sets
     of (inputs, target) or (inputs, target, arguments of the prior), or tuples of tensors. A run with a folder
-    `out` goes on from its last checkpoint, to the same bits as if it had never stopped.
+    `out` resumes from its last checkpoint, to the same bits as if it had never stopped, if everything that decides its
+    numbers is the same; `fork` is the folder of another run, whose last checkpoint a new one with other settings
+    starts from.
 
     >>> import torch
     >>> x = torch.randn(64, 3, generator=torch.Generator().manual_seed(0))
@@ -74,16 +81,19 @@ def fit(
     (80, True)
     """
     started = time.perf_counter()
+    if out is not None:
+        check_writable(Path(out))
     data = ensure_dataset(train_data, "train_data")
     settings = Settings(
         recipe=Recipe.ensure(recipe),
         seed=seed,
         validation=None if validation is None else ensure_dataset(validation, "validation"),
         metric=metric,
-        out=None if out is None else _folder(Path(out)),
+        out=None if out is None else Path(out),
         num_workers=num_workers,
         collate=collate,
         checkpoint_steps=checkpoint_steps,
+        checkpoint_minutes=checkpoint_minutes,
         log_steps=log_steps,
         progress=progress,
     )
@@ -93,23 +103,17 @@ def fit(
         fabric = launch(accelerator, devices, num_nodes, strategy, precision)
     if fabric.device.type == "cpu":
         require_products(fabric.strategy.precision.precision)
-    modes = [(module, module.training) for module in model.modules()]
-    with kept_rng():
+    if compiled and fabric.world_size > 1:
+        warnings.warn("steps on several processes run uncompiled", CompileFallbackWarning, stacklevel=2)
+        compiled = False
+    with kept_rng(), kept_modes(model):
         run = Run(fabric, model, data, ensure_objective(loss, compiled=compiled), settings)
-        resumed_step = run.resume(wanted=resume)
-        run.go()
-        weights = run.keeper.finish(run.best_step)
-    for module, training in modes:
-        module.training = training
+        with run.folder.alone():
+            resumed_step = run.resume(wanted=resume, fork=None if fork is None else Path(fork))
+            run.go()
+            weights = run.folder.finish(run.best, run.history)
     seconds = time.perf_counter() - started
     return FitResult(run.step, run.epoch, tuple(run.history), run.best, resumed_step, seconds, weights)
-
-
-def _folder(out: Path) -> Path:
-    there = next(path for path in (out, *out.absolute().parents) if path.exists())
-    if not there.is_dir():
-        raise StorageError(f"out={str(out)!r} cannot be a folder, as {there} is a file; choose another")
-    return out
 
 
 def launch(

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from axiograd import priors
 from axiograd._target import LinearTarget, logits
 from axiograd._typing import Inputs, Target
 from axiograd.attribution import (
@@ -104,6 +105,7 @@ class AttributionLoss(nn.Module):
         super().__init__()
         if outputs not in {"target", "all", "random", "residual", None}:
             raise ConfigurationError(f'outputs must be "target", "all", "random", "residual" or None, got {outputs!r}.')
+        _check_parts(task_loss, prior, method)
         if isinstance(method, Attribution) and method_arguments:
             raise ConfigurationError(f"{sorted(method_arguments)} cannot be given to a method that already exists")
         self.task_loss = task_loss
@@ -244,6 +246,14 @@ class AttributionLoss(nn.Module):
             return torch.stack([self.prior(one, **arguments) for one in attributions]).sum()
         return self.prior(attributions, **arguments)
 
+    def _run_identity(self) -> dict[str, Any]:
+        """What decides its numbers; the step and the generator's state are a checkpoint's business."""
+        parts = {**vars(self), **self._modules}
+        if isinstance(self.method, Attribution):  # without the model, which is being trained
+            own = {name: value for name, value in vars(self.method).items() if name != "model" and name[0] != "_"}
+            parts["method"] = {"type": type(self.method), **own}
+        return {name: part for name, part in parts.items() if name[0] != "_" and name not in {"step", "training"}}
+
     def get_extra_state(self) -> Tensor:
         """The step and the generator's state as bytes in one tensor, so that any format can store it."""
         step = torch.tensor([self.step]).view(torch.uint8)
@@ -281,6 +291,27 @@ class _Task:
                 raise ConfigurationError(f"the task loss must be a scalar (take its mean), got {what}.")
             self._known = outputs, value
         return self._known[1]
+
+
+def _check_parts(task_loss: Any, prior: Any, method: Any) -> None:
+    """Raise for a class where an object is meant, and for names."""
+    for what, value in (("task_loss", task_loss), ("prior", prior)):
+        if isinstance(value, type):
+            raise ConfigurationError(f"{what} is the class {value.__name__}; make one of it: {value.__name__}(...).")
+    if isinstance(prior, str):
+        known = [name for name, one in vars(priors).items() if isinstance(one, type) and issubclass(one, priors.Prior)]
+        near = [name for name in known if name.lower() == prior.lower().replace("_", "")] or ["L1"]
+        raise ConfigurationError(
+            f"prior is the word {prior!r}; pass an object such as axiograd.priors.{near[0]}(). "
+            f"There are {', '.join(sorted(known))}."
+        )
+    for what, value, example in (
+        ("task_loss", task_loss, "torch.nn.functional.cross_entropy"),
+        ("prior", prior, "axiograd.priors.L1()"),
+        ("method", method, "axiograd.XGradient"),
+    ):
+        if not callable(value) and not isinstance(value, Attribution):
+            raise ConfigurationError(f"{what} is {value!r}, which cannot be called; pass for example {example}.")
 
 
 def output_shape(bound: Bound, inputs: Inputs, additional: Any = None) -> torch.Size:

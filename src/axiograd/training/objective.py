@@ -1,14 +1,19 @@
-"""What a training step minimises: a task loss alone, or a loss with an attribution prior."""
+"""What a training step minimises, a task loss alone or one with a prior; and who is to blame for a NaN in it."""
 
+import copy
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from axiograd.errors import ConfigurationError
+from axiograd.errors import ConfigurationError, NotFiniteError
+from axiograd.priors import Prior
+from axiograd.runs import describe
+from axiograd.training.batches import Batch
 from axiograd.training.compiled import CompiledStep
 from axiograd.training.loss import AttributionLoss, LossTerms
 from axiograd.training.mixup import MixedTarget, task_value
@@ -27,13 +32,25 @@ class Objective(ABC):
     def __call__(self, model: Callable[..., Any], inputs: Any, target: Any, **arguments: Any) -> Any:
         """The terms of one batch; with mixup the target is a `MixedTarget`."""
 
-    def identity(self) -> dict[str, str]:
-        """What must be the same for a checkpoint to belong to this objective."""
-        return {"task_loss": _named(self.task_loss)}
+    def identity(self) -> dict[str, Any]:
+        """What must be the same for a checkpoint to belong to this objective: by default all public attributes."""
+        held = {name: value for name, value in vars(self).items() if not name.startswith("_")}
+        return {"objective": type(self).__name__, **describe(held)}
 
     def backward(self, fabric: Any, terms: Any) -> None:
         """Add the gradient of the total to the parameters'."""
         fabric.backward(terms.total)
+
+    def weighed(self, terms: Any, weight: float) -> Any:
+        """The terms multiplied by how much these samples count among those of the step."""
+        changed = copy.copy(terms)
+        for name, value in vars(terms).items():
+            if isinstance(value, Tensor) and value.ndim == 0:
+                object.__setattr__(changed, name, weight * value)  # terms may be frozen
+        return changed
+
+    def same_step(self) -> None:  # noqa: B027 - most do not count
+        """The next call belongs to the same step as the last one."""
 
     def to(self, device: torch.device) -> None:  # noqa: B027 - most have nothing to move
         """Go to the device that the model is on."""
@@ -89,11 +106,20 @@ class WithPrior(Objective):
         terms: LossTerms = self.loss(model, inputs, target, **arguments)
         return terms
 
-    def identity(self) -> dict[str, str]:
-        """The prior, its weight over time, the method, and the outputs it looks at."""
-        loss = self.loss
-        parts = {"prior": loss.prior, "weight": loss.schedule, "method": loss.method, "outputs": loss.outputs}
-        return super().identity() | {name: _named(part) for name, part in parts.items()}
+    def weighed(self, terms: Any, weight: float) -> Any:
+        """Priors of ours have been weighed where they are computed: those on the batch mean count otherwise."""
+        task = weight * terms.task
+        prior = terms.prior if isinstance(self.loss.prior, Prior) else weight * terms.prior
+        return replace(terms, task=task, prior=prior, total=task + terms.weight * prior)
+
+    def same_step(self) -> None:
+        """A schedule counts steps of the optimizer."""
+        self.loss.step -= 1
+
+    def identity(self) -> dict[str, Any]:
+        """The task loss, the prior with its buffers, its weight over time, the method, the outputs it looks at."""
+        found: dict[str, Any] = describe(self.loss)
+        return found
 
     def to(self, device: torch.device) -> None:
         """Move the prior's buffers."""
@@ -114,6 +140,14 @@ class CompiledPrior(WithPrior):
     def __init__(self, loss: AttributionLoss) -> None:
         super().__init__(loss)
         self._step: CompiledStep | None = None
+
+    def identity(self) -> dict[str, Any]:
+        """Compiled steps differ in the last bits."""
+        return super().identity() | {"compiled": True}
+
+    def weighed(self, terms: Any, weight: float) -> Any:  # noqa: ARG002
+        """Gradients are there already."""
+        raise ConfigurationError("a compiled step computes a whole batch in one process; set accumulate = 1.")
 
     def __call__(self, model: Callable[..., Any], inputs: Any, target: Any, **arguments: Any) -> LossTerms:
         if isinstance(target, MixedTarget):
@@ -158,8 +192,48 @@ def scalar_terms(terms: Any) -> dict[str, Tensor]:
     return {name: value.detach() for name, value in found if isinstance(value, Tensor) and value.ndim == 0}
 
 
-def _named(part: Any) -> str:
-    """A name that is the same in the next process, as an address in memory is not."""
-    if isinstance(part, nn.Module | str | int | float | None) or is_dataclass(part):
-        return repr(part)
-    return str(getattr(part, "__qualname__", type(part).__qualname__))
+def not_finite(
+    values: Mapping[str, float], batch: Batch, terms: Any, task_loss: Callable[[Any, Any], Tensor], where: str
+) -> NotFiniteError:
+    """The error that names the term, the step and the samples that a NaN or Inf comes from."""
+    bad = {name: value for name, value in values.items() if not math.isfinite(value)}
+    named = ", ".join(f"{name} = {value}" for name, value in bad.items()) or "a loss on another rank"
+    culprits = [index for row, index in enumerate(batch.indices) if _row_is_bad(row, batch, terms, task_loss)]
+    if culprits:
+        samples = f"from sample {_few(culprits)} of the data set"
+    else:
+        samples = f"no single sample alone; the batch is {_few(list(batch.indices))}"
+    return NotFiniteError(
+        f"{where}: {named} ({samples}). The weights were not updated and the last good checkpoint "
+        "stays; look at these samples, or use a smaller learning rate, gradient clipping, or a higher precision."
+    )
+
+
+def _row_is_bad(row: int, batch: Batch, terms: Any, task_loss: Callable[[Any, Any], Tensor]) -> bool:
+    outputs = getattr(terms, "outputs", None)
+    seen = (batch.inputs, batch.target, batch.arguments, outputs, getattr(terms, "attributions", None))
+    if any(not bool(tensor[row].isfinite().all()) for part in seen for tensor in _tensors(part, len(batch))):
+        return True
+    target = batch.target
+    if not (isinstance(outputs, Tensor) and isinstance(target, Tensor) and len(outputs) == len(target)):
+        return False
+    with torch.no_grad():
+        return not bool(task_loss(outputs[row : row + 1], target[row : row + 1]).isfinite().all())
+
+
+def _tensors(value: Any, n: int) -> list[Tensor]:
+    """The floating-point tensors with one row per sample, wherever they are."""
+    if isinstance(value, Tensor):
+        return [value] if value.is_floating_point() and value.ndim > 0 and len(value) == n else []
+    if isinstance(value, MixedTarget):
+        return _tensors(value.first, n)
+    if isinstance(value, Mapping):
+        return [tensor for part in value.values() for tensor in _tensors(part, n)]
+    if isinstance(value, list | tuple):
+        return [tensor for part in value for tensor in _tensors(part, n)]
+    return []
+
+
+def _few(indices: list[int], limit: int = 10) -> str:
+    shown = ", ".join(map(str, sorted(indices)[:limit]))
+    return shown if len(indices) <= limit else f"{shown} and {len(indices) - limit} more"

@@ -21,7 +21,8 @@ class Recipe:
         constant: f = 1,    step: f = step_factor^⌊e / step_epochs⌋,    cosine: f = ½(1 + cos(π·e / epochs)).
 
     `scalar_lr_factor` multiplies it for parameters whose name ends in a word with "bias" or "scale".
-    `mixup` is the α of Beta(α, α), `clip` the largest norm that the gradient may have.
+    `mixup` is the α of Beta(α, α), `clip` the largest norm that the gradient may have. A batch is computed in
+    `accumulate` parts, whose gradients add up to that of the batch: less memory, the same step.
 
     >>> recipe = Recipe.preset("fixup_resnet50", epochs=10)
     >>> recipe.lr, recipe.schedule, recipe.mixup
@@ -42,11 +43,12 @@ class Recipe:
     mixup: float = 0.0
     clip: float | None = None
     scalar_lr_factor: float = 1.0
+    accumulate: int = 1
 
     def __post_init__(self) -> None:
         _one_of("optimizer", self.optimizer, ("sgd", "adam"))
         _one_of("schedule", self.schedule, ("constant", "step", "cosine"))
-        for name in ("epochs", "batch_size", "step_epochs"):
+        for name in ("epochs", "batch_size", "step_epochs", "accumulate"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ConfigurationError(f"recipe: {name} is {value!r}; it must be a whole number of 1 or more")

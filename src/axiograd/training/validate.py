@@ -10,6 +10,7 @@ from torch.utils.data import Subset
 from axiograd.errors import ConfigurationError
 from axiograd.training.batches import Order, loader
 from axiograd.training.objective import call_model
+from axiograd.training.seeds import kept_modes
 
 Metric = Literal["loss", "accuracy"] | Callable[[Tensor, Tensor], float]
 
@@ -19,19 +20,14 @@ def predict(fabric: Any, model: nn.Module, data: Any, *, batch_size: int, collat
     n, rank, world_size = len(data), fabric.global_rank, fabric.world_size
     mine = data if world_size == 1 else Subset(data, range(rank, n, world_size))
     order = Order(len(mine), max(1, batch_size // world_size), shuffle=False)
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
     outputs, targets = [], []
-    try:
-        with torch.no_grad():
-            for batch in loader(mine, order, collate=collate):
-                inputs = fabric.strategy.precision.convert_input(fabric.to_device(batch.inputs))
-                with fabric.autocast():
-                    outputs.append(call_model(model, inputs).cpu())
-                targets.append(torch.as_tensor(batch.target).cpu())
-    finally:
-        for module, training in modes:
-            module.training = training
+    with kept_modes(model), torch.no_grad():
+        model.eval()
+        for batch in loader(mine, order, collate=collate):
+            inputs = fabric.strategy.precision.convert_input(fabric.to_device(batch.inputs))
+            with fabric.autocast():
+                outputs.append(call_model(model, inputs).cpu())
+            targets.append(torch.as_tensor(batch.target).cpu())
     return _gathered(fabric, torch.cat(outputs), n), _gathered(fabric, torch.cat(targets), n)
 
 

@@ -1,8 +1,10 @@
 """A small training run that other processes do and tests interrupt."""
 
+import contextlib
 import os
 import random
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import torch
 from torch import nn
 
 from axiograd.attribution import InputXGradient
+from axiograd.runs import tensors
 from axiograd.training import Recipe, checkpoint, fit
 from axiograd.training.loss import AttributionLoss
 from axiograd.training.schedules import LinearWarmup
@@ -39,18 +42,14 @@ class Augmented(torch.utils.data.Dataset):
 class Slow(nn.Module):
     """Takes its time, so that there are moments in which to be killed."""
 
-    def __init__(self, seconds):
-        super().__init__()
-        self.seconds = seconds
-
     def forward(self, x):
-        time.sleep(self.seconds)
+        time.sleep(float(os.environ.get("SLEEP", "0")))  # how long it takes is no part of what the run is
         return x
 
 
-def make_model(seconds=0.0):
+def make_model():
     torch.manual_seed(3)
-    return nn.Sequential(Slow(seconds), nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.3), nn.Linear(8, 2))
+    return nn.Sequential(Slow(), nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.3), nn.Linear(8, 2))
 
 
 def make_loss():
@@ -61,12 +60,13 @@ def make_loss():
     return AttributionLoss(nn.functional.cross_entropy, prior, weight=LinearWarmup(2.0, steps=10), **method)
 
 
-def train(out, *, seconds=0.0, optimizer="sgd", epochs=4, num_workers=0, **settings):
+def train(out, *, optimizer="sgd", epochs=4, num_workers=0, **settings):
     """Four epochs of six steps with everything on: augmentation, dropout, a scheduled prior, validation."""
+    settings.setdefault("checkpoint_steps", 4)
     settings.setdefault("recipe", Recipe(optimizer=optimizer, lr=0.05, epochs=epochs, batch_size=8, schedule="cosine"))
     data = Augmented()
     return fit(
-        make_model(seconds),
+        make_model(),
         data,
         loss=make_loss(),
         validation=(data.x, data.y),
@@ -74,17 +74,22 @@ def train(out, *, seconds=0.0, optimizer="sgd", epochs=4, num_workers=0, **setti
         seed=11,
         num_workers=num_workers,
         log_steps=2,
-        checkpoint_steps=4,
         progress=False,
         accelerator="cpu",
         **settings,
     )
 
 
-def train_in_child(out, seconds, started):
+def train_in_child(out, seconds, started, said=os.devnull):
     torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # shells ignore it in the background
+    os.environ["SLEEP"] = str(seconds)
     Path(started).touch()
-    train(out, seconds=seconds)
+    with Path(said).open("w") as file, contextlib.redirect_stderr(file):
+        try:
+            train(out)
+        except KeyboardInterrupt:
+            sys.exit(128 + signal.SIGINT)
 
 
 def die_while_writing(out, file_number, share):
@@ -100,5 +105,5 @@ def die_while_writing(out, file_number, share):
         if written == file_number:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    checkpoint.write_bytes = write_and_die
+    checkpoint.write_bytes = tensors.write_bytes = write_and_die
     train(out)

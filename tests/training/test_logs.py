@@ -2,11 +2,12 @@ import csv
 
 import pytest
 
-from axiograd.training.monitor import Bar, Means, MetricsLog
+from axiograd.errors import StorageError
+from axiograd.training.logs import Means, MetricsLog
 
 
 def row(step, **more):
-    return {"kind": "steps", "step": step, "total": 0.5, "validation": "", **more}
+    return {"kind": "steps", "step": step, "epoch": 1, "lr": 0.1, "total": 0.5, "validation": "", **more}
 
 
 def read(path):
@@ -14,20 +15,45 @@ def read(path):
         return [(line["kind"], int(line["step"]), line["validation"]) for line in csv.DictReader(file)]
 
 
-def test_rows_after_the_resumed_step_are_done_again(tmp_path):
+def test_rows_after_the_mark_are_done_again(tmp_path):
     log = MetricsLog(tmp_path)
-    for step in (2, 4, 6):
-        log.write(row(step))
+    log.write(row(2))
+    log.write(row(4))
+    mark = log.mark
+    log.write(row(4, kind="epoch", validation=0.5))  # of the same step, and after the checkpoint
+    log.write(row(6))
     log.close()
     with log.path.open("a") as file:
         file.write("steps,8,0.")  # killed in the middle of a line
-    log = MetricsLog(tmp_path, resumed_step=4)
+    log = MetricsLog(tmp_path, 4, mark)
     log.write(row(6, kind="epoch", validation=0.25))
     log.close()
     assert read(log.path) == [("steps", 2, ""), ("steps", 4, ""), ("epoch", 6, "0.25")]
     log = MetricsLog(tmp_path)
     assert not log.path.exists()
     log.close()
+
+
+def test_a_log_that_was_changed_or_is_gone_is_told_of(tmp_path):
+    log = MetricsLog(tmp_path)
+    for step in (2, 4, 6):
+        log.write(row(step))
+    mark = log.mark
+    log.close()
+    log.path.write_text(log.path.read_text().replace("0.5", "0.7") + "steps,8")
+    with pytest.warns(UserWarning, match="was changed since the checkpoint at step 4"):
+        MetricsLog(tmp_path, 4, mark).close()
+    assert read(log.path) == [("steps", 2, ""), ("steps", 4, "")]
+    log.path.unlink()
+    with pytest.warns(UserWarning, match="is gone"):
+        MetricsLog(tmp_path, 4, mark).close()
+
+
+def test_a_foreign_file_is_not_touched(tmp_path):
+    (tmp_path / "metrics.csv").write_text("name,score\nme,1\n")
+    with pytest.raises(StorageError, match=r"is not the log of a run .*Move it away"):
+        MetricsLog(tmp_path)
+    assert (tmp_path / "metrics.csv").read_text() == "name,score\nme,1\n"
 
 
 def test_tensorboard_has_the_same_numbers(tmp_path):
@@ -52,15 +78,3 @@ def test_means_go_on_from_their_sums():
         second.add({"a": 0.1 * i}, 3)
     assert second.values() == whole.values()
     assert 0 < second.speed() < whole.speed() * 1e6
-
-
-def test_the_bar_shows_terms_and_speed(capsys):
-    with Bar(shown=True, total=10) as bar:
-        bar.update(3, "epoch 1/2", {"task": 0.5, "prior": 0.25}, 1234.0)
-    shown = " ".join(capsys.readouterr().err.split())
-    assert "epoch 1/2" in shown
-    assert "3/10" in shown
-    assert "task 0.5 prior 0.25" in shown
-    with Bar(shown=False, total=10) as bar:
-        bar.update(3, "epoch 1/2", {}, 1.0)
-    assert not capsys.readouterr().err

@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from axiograd.errors import StorageError
-from axiograd.training.state import load_model, load_optimizer, model_tensors, optimizer_tensors
+from axiograd.training.checkpoint import load_model, load_optimizer, model_tensors, optimizer_tensors
 
 
 class Tied(nn.Module):
