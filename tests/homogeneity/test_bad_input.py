@@ -75,7 +75,7 @@ def test_no_floating_point_input():
 def test_wrong_types():
     with pytest.raises(InputError, match="type str"):
         certify(MLP(bias=False), "x")
-    with pytest.raises(InputError, match="is no model"):
+    with pytest.raises(InputError, match="is not a model"):
         certify(3, X)
     with pytest.raises(InputError, match="names no input"):
         certify(MLP(bias=False), X, wrt=2)

@@ -44,12 +44,12 @@ def test_two_threads_certify_models_of_their_own():
             model = _mlp(3 + 2 * i + number)
             start.wait()
             certificate = certify(model, torch.ones(3, 4))
-            verdicts.append((certificate.ok, certificate.degree, certify(model, torch.ones(3, 4)) is certificate))
+            verdicts.append((certificate.ok, certificate.degree))
         return verdicts
 
     with ThreadPoolExecutor(2) as pool:
         for verdicts in pool.map(work, range(2)):
-            assert verdicts == [(True, 1.0, True)] * ROUNDS
+            assert verdicts == [(True, 1.0)] * ROUNDS
     assert _state() == before
 
 
@@ -66,7 +66,7 @@ def test_two_threads_certify_one_model():
         results = list(pool.map(work, range(4)))
     for attributed, certificate in results:
         torch.testing.assert_close(attributed, expected)
-        assert certificate is results[0][1]
+        assert certificate == results[0][1]
 
 
 def test_inference_mode_of_another_thread_stays_what_it_is():

@@ -31,8 +31,8 @@ def test_measures_the_degree(function, degree):
     assert found.degree == pytest.approx(degree, abs=1e-9)
     other = verify(function, X, degree=degree + 1)
     assert not other.ok
-    # By hand, at the largest scale: |2ᵏ − 2ᵏ⁺¹| = 2ᵏ, relative to the largest output of each sample.
-    assert other.scaling_error == pytest.approx(2**degree, rel=1e-6)
+    # By hand, at the smallest scale: |αᵏ − αᵏ⁺¹| / αᵏ⁺¹ = 1/α − 1.
+    assert other.scaling_error == pytest.approx(63, rel=1e-6)
 
 
 @pytest.mark.parametrize("name", [*HOMOGENEOUS, *REGULAR])

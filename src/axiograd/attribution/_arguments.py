@@ -114,6 +114,15 @@ class Arguments:
             keyword={name: prepare(v) for name, v in self.keyword.items()},
         )
 
+    def to(self, dtype: torch.dtype) -> Arguments:
+        """Floating-point tensors in another format."""
+
+        def cast(value: Any) -> Any:
+            return value.to(dtype) if _is_feature(value) else value
+
+        keyword = {name: cast(v) for name, v in self.keyword.items()}
+        return replace(self, positional=tuple(cast(v) for v in self.positional), keyword=keyword)
+
     def call(self, model: Model, features: Sequence[Tensor]) -> Any:
         """Run the model with other features in the same places."""
         positional, keyword = list(self.positional), dict(self.keyword)
@@ -156,6 +165,11 @@ class Arguments:
         if value is None:
             value = 0.0
         if isinstance(value, Mapping):
+            unknown = sorted(str(name) for name in value if name not in self.slots)
+            if unknown:
+                raise BaselineError(
+                    f"{what} for {', '.join(unknown)}, but the floating-point inputs are {list(self.slots)}."
+                )
             values = [value.get(slot, 0.0) for slot in self.slots]
         elif isinstance(value, tuple | list):
             values = [value[slot] if isinstance(slot, int) and slot < len(value) else None for slot in self.slots]

@@ -35,8 +35,10 @@ class Gap:
         )
 
 
-def euler_gap(attributions: Sequence[Tensor], scores: Tensor, model: Model) -> Gap | None:
+def euler_gap(attributions: Sequence[Tensor], scores: Tensor, model: Model, terms: Tensor | None = None) -> Gap | None:
     """The worst sample's gap between Σ attribution and score, None if all are within rounding.
+
+    `terms` is Σ|term| of scores that are sums of outputs: what cancels there has been rounded, too.
 
     >>> euler_gap([torch.tensor([[1.0, 2.0]])], torch.tensor([3.0]), torch.relu) is None
     True
@@ -49,13 +51,15 @@ def euler_gap(attributions: Sequence[Tensor], scores: Tensor, model: Model) -> G
     kept = scores.dim()
     totals = _added([_summed(a.detach(), kept, wide) for a in attributions])
     sizes = _added([_summed(a.detach().abs(), kept, wide) for a in attributions]) + scores.abs()
+    if terms is not None:
+        sizes = sizes + terms
     relative = (totals - scores).abs() / (sizes + torch.finfo(wide).tiny)
-    if bool((relative <= _rounding(torch.float32)).all()):
+    if bool((relative <= rounding(torch.float32)).all()):
         return None
     device = scores.device.type
     precision = _coarsest(coarse, *(a.dtype for a in attributions), *_formats(device, model))
     worst = int(relative.argmax())
-    if float(relative.flatten()[worst]) <= _rounding(_coarsest(precision, _products(device))):
+    if float(relative.flatten()[worst]) <= rounding(_coarsest(precision, _products(device))):
         return None
     total, score, share = (float(t.flatten()[worst]) for t in (totals, scores, relative))
     return Gap(worst % scores.shape[-1], total, score, share, precision)
@@ -70,7 +74,7 @@ def _added(terms: Sequence[Tensor]) -> Tensor:
     return sum(terms[1:], start=terms[0])
 
 
-def _rounding(number_format: torch.dtype) -> float:
+def rounding(number_format: torch.dtype) -> float:
     """√eps, far more than the depth · eps that rounding leaves in float32 (measured: 70 eps after 150 layers).
 
     Three times that in coarser formats, of which √eps is only a few eps (measured in bfloat16: 11 eps).

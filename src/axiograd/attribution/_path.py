@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 from axiograd._target import LinearTarget
 from axiograd._typing import Target
 from axiograd.attribution._gradient import check_finite, gradient, leaves, run
+from axiograd.attribution._path_check import target_rows
 from axiograd.attribution.base import Attribution, Call
 from axiograd.homogeneity.behind import modules_behind, preserved_buffers
 
@@ -64,7 +65,7 @@ def _chunks(steps: Sequence[Step], size: int) -> Iterator[Sequence[Step]]:
 
 def _chunk_sum(method: Attribution, call: Call, samples: slice, steps: Sequence[Step]) -> list[Tensor]:
     arguments = call.arguments.rows(samples)
-    target = _target_rows(call.target, samples, call.arguments.batch)
+    target = target_rows(call.target, samples, call.arguments.batch)
     n, batch = len(steps), arguments.batch
     displacements, points = [], []
     for i, x in enumerate(arguments.features):
@@ -118,10 +119,3 @@ def _has_rows(outputs: Any, rows: int) -> bool:
 def _sliceable(target: Target) -> bool:
     """Whether the target can be restricted to some samples: not if a callable may hold a value per sample."""
     return not callable(target) or isinstance(target, LinearTarget)
-
-
-def _target_rows(target: Target, samples: slice, batch: int) -> Target:
-    if isinstance(target, LinearTarget):
-        return LinearTarget(target.weights[samples]) if len(target.weights) == batch else target
-    per_sample = isinstance(target, list) or (isinstance(target, Tensor) and target.dim() > 0)
-    return target[samples] if per_sample and len(target) == batch else target  # type: ignore[arg-type, index, return-value]  # a list or tensor

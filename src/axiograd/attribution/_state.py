@@ -12,12 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from axiograd.attribution._arguments import Model
 from axiograd.homogeneity.behind import modules_behind, preserved_buffers
-
-
-def unwrapped(model: Model) -> Model:
-    """The user's own module inside DistributedDataParallel or DataParallel, whose machinery a look must not disturb."""
-    wrappers = (nn.parallel.DistributedDataParallel, nn.DataParallel)
-    return unwrapped(model.module) if isinstance(model, wrappers) else model
+from axiograd.homogeneity.traffic import TRAFFIC
 
 
 @contextmanager
@@ -44,4 +39,5 @@ def attribution_pass(model: Model, device: torch.device, *, create_graph: bool, 
             devices = [device] if device.type == "cuda" else []
             stack.enter_context(torch.random.fork_rng(devices))
             stack.enter_context(preserved_buffers(model))
+        stack.enter_context(TRAFFIC.running())
         yield

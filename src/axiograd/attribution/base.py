@@ -14,8 +14,9 @@ from axiograd._target import LinearTarget, select
 from axiograd._typing import Attributions, Inputs, Target
 from axiograd.attribution._arguments import Arguments, Model
 from axiograd.attribution._gradient import Pass, detached, differentiate, run
-from axiograd.attribution._state import attribution_pass, unwrapped
+from axiograd.attribution._state import attribution_pass
 from axiograd.errors import BaselineError, DisconnectedError
+from axiograd.homogeneity.model import out_of_parallel, runnable
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,7 @@ class Attribution(ABC):
     default_baseline: ClassVar[str] = "zero"
 
     def __init__(self, model: Model) -> None:
-        self.model = model
+        self.model: Model = runnable(model)
 
     @abstractmethod
     def _compute(self, call: Call) -> Computed:
@@ -252,7 +253,7 @@ class Attribution(ABC):
                 target = _ordinary(target)
             elif type(target) is LinearTarget:
                 target = LinearTarget(_ordinary(target.weights))
-        model = self.model if create_graph else unwrapped(self.model)
+        model = self.model if create_graph else out_of_parallel(self.model)
         return self._admit(Call(model, inputs, additional, arguments, target, read, create_graph, wants_outputs))
 
     def _admit(self, call: Call) -> Call:

@@ -11,6 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from axiograd._functions import global_values, own_values
+from axiograd.homogeneity.traffic import alone_with
 
 
 def captured_modules(function: Any) -> Iterator[tuple[str, nn.Module]]:
@@ -44,18 +45,22 @@ def modules_behind(model: Callable[..., Any]) -> list[nn.Module]:
 @contextmanager
 def preserved_buffers(model: Callable[..., Any]) -> Iterator[None]:
     """What a pass writes into buffers (BatchNorm's statistics) it writes into copies."""
-    originals = [
-        (owner, name, buffer)
-        for module in modules_behind(model)
-        for owner in module.modules()
-        for name, buffer in owner._buffers.items()  # noqa: SLF001  # setattr would run a module's own __setattr__
-        if buffer is not None
-    ]
-    copies: dict[int, Tensor] = {}
-    try:
-        for owner, name, buffer in originals:
-            owner._buffers[name] = copies.setdefault(id(buffer), buffer.clone())  # noqa: SLF001
+    owners = [m for root in modules_behind(model) for m in root.modules() if m._buffers]  # noqa: SLF001
+    if not owners:
         yield
-    finally:
-        for owner, name, buffer in originals:
-            owner._buffers[name] = buffer  # noqa: SLF001
+        return
+    with alone_with(owners[:1]):
+        originals = [
+            (owner, name, buffer)
+            for owner in owners
+            for name, buffer in owner._buffers.items()  # noqa: SLF001  # setattr would run a module's own __setattr__
+            if buffer is not None
+        ]
+        copies: dict[int, Tensor] = {}
+        try:
+            for owner, name, buffer in originals:
+                owner._buffers[name] = copies.setdefault(id(buffer), buffer.clone())  # noqa: SLF001
+            yield
+        finally:
+            for owner, name, buffer in originals:
+                owner._buffers[name] = buffer  # noqa: SLF001

@@ -20,7 +20,7 @@ class Violation:
     reason: str
     fix: str
     #: bias, constant, degrees, activation, normalisation, attention, rounding, comparison, gradient, rule,
-    #: random, export, output.
+    #: random, export, output, refuted.
     kind: str = ""
     #: Text of the user's line.
     code: str = ""
@@ -69,6 +69,11 @@ class Certificate:
     piecewise_linear: bool = False
     #: What spoils it: operators that are neither linear in x nor gates.
     not_piecewise_linear: tuple[Violation, ...] = ()
+    #: How far single attributions are from Integrated Gradients at the example's scale, relative to the largest: 0 if
+    #: `exact`, None where it was not measured.
+    error: float | None = None
+    #: Trainable parameters that the degree is a function of; training moves it.
+    trained_degree: tuple[str, ...] = ()
     nodes: int = field(default=0, compare=False)
 
     def __bool__(self) -> bool:
@@ -106,6 +111,6 @@ class Certificate:
         for key in ("violations", "not_piecewise_linear"):
             content[key] = tuple(Violation(**{**v, "parameters": tuple(v["parameters"])}) for v in content.get(key, ()))
         content["epsilons"] = tuple(Epsilon(**e) for e in content["epsilons"])
-        for key in ("assumptions", "inputs", "dynamic"):
+        for key in ("assumptions", "inputs", "dynamic", "trained_degree"):
             content[key] = tuple(content[key])
         return cls(**content)

@@ -1,13 +1,16 @@
 """`certify`: a proof that a model is homogeneous, or everything that stands in its way."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
-from torch import SymBool, SymInt, Tensor, fx
+import torch
+from torch import SymBool, SymInt, Tensor, fx, nn
 from torch.export.graph_signature import ConstantArgument
 
 from axiograd._typing import Inputs
-from axiograd.homogeneity.cache import CACHE
+from axiograd.homogeneity.behind import modules_behind
 from axiograd.homogeneity.certificate import Certificate, Violation
 from axiograd.homogeneity.domain import Constant, Value, number, of_degree, same
 from axiograd.homogeneity.draws import draws_noticed, randomness
@@ -15,10 +18,15 @@ from axiograd.homogeneity.failure import explain_failure
 from axiograd.homogeneity.gradient import ancestors, cut_name, gradient_cuts
 from axiograd.homogeneity.inputs import Arguments, Leaf, take_apart
 from axiograd.homogeneity.interpret import Interpreter
-from axiograd.homogeneity.model import describe_mode, describe_model, require_shapes, unwrap
+from axiograd.homogeneity.model import describe_mode, describe_model, require_shapes, runnable, unwrap
 from axiograd.homogeneity.piecewise import curved_operators
+from axiograd.homogeneity.private_torch import UnsupportedTorchError, require_sound_hooks, wrong_gradient
+from axiograd.homogeneity.refutation import attempt, example_probe, quiet_and_eager
 from axiograd.homogeneity.report import Report
-from axiograd.homogeneity.trace import TRACING, Program, trace
+from axiograd.homogeneity.restore import attributes_restored
+from axiograd.homogeneity.sizes import Sizes
+from axiograd.homogeneity.trace import Program, trace
+from axiograd.homogeneity.traffic import TRAFFIC
 from axiograd.homogeneity.wording import LIFT_FIX
 
 FINITE = "values stay finite, no hook changes a gradient, and rules added by hand are right"
@@ -34,6 +42,9 @@ def certify(
 ) -> Certificate:
     """Prove F(αx) = αᵏF(x) for every α > 0, operator by operator, or list every violation.
 
+    Every call proves anew, and tries to refute the proof by running the model itself (`axiograd.verify` does that
+    alone): about ten forward and two backward passes on two samples, and the model is left as it was.
+
     Floating-point inputs scale together, or those named in `wrt`; everything else is constant.
     With `baseline=b`, F is certified as a homogeneous function of x − b.
 
@@ -45,64 +56,116 @@ def certify(
     >>> h.certify(lambda x: x * x.norm(), torch.ones(3)).degree
     2.0
     """
-    model = unwrap(model)
     arguments = take_apart(example_inputs, additional_forward_args=additional_forward_args, wrt=wrt, baseline=baseline)
-    # Also for the look into the cache: while another thread traces a model, its attributes are not its own.
-    with TRACING:
-        key = CACHE.key(model, arguments)
-        found = CACHE.find(model, key)
-        if found is not None:
-            return found
-        certificate, consulted = _certify(model, arguments)
-        if not any(v.kind in {"export", "random"} for v in certificate.violations):  # may be another thread's doing
-            CACHE.keep(model, key, certificate, consulted)
-        return certificate
+    return prove(model, arguments).certificate
 
 
-def _certify(model: Callable[..., Any], arguments: Arguments) -> tuple[Certificate, dict[str, Tensor]]:
+@dataclass(frozen=True)
+class Proof:
+    """A certificate with what it depends on besides the program: numbers that were looked at, and sizes."""
+
+    certificate: Certificate
+    #: Constants whose numbers decided, by name: a bias that is zero, an exponent.
+    consulted: dict[str, Tensor]
+    sizes: Sizes | None
+
+
+def prove(model: Callable[..., Any], arguments: Arguments) -> Proof:
+    """Trace, walk, and try to refute; nothing is remembered."""
+    wrapped = runnable(model)
+    model = unwrap(wrapped)
     require_shapes(model)
     report = Report()
     shifted = any(leaf.baseline is not None for leaf in arguments.leaves)
     consulted: dict[str, Tensor] = {}
     outputs: list[tuple[Value, bool]] = []
-    dynamic: tuple[str, ...] = ()
-    visits = 0
+    visits, error = 0, None
     program: Program | None = None
-    with draws_noticed() as drawn:
-        try:
-            program = trace(model, arguments, static=shifted)
-        except Exception as error:  # noqa: BLE001 - whatever the export says becomes a violation or a clear error
-            report.add(explain_failure(model, arguments, error))
-    for generator in drawn:
-        report.add(randomness(generator))
-    if program is not None:
-        dynamic = program.dynamic
-        interpreter = Interpreter(program.graph_module, report)
-        outputs = _walk(program, arguments, interpreter, consulted)
-        visits = interpreter.visits
-    degrees = tuple(_degree_of(value) for value, _ in outputs)
-    floating = [d for d, (_, is_floating) in zip(degrees, outputs, strict=True) if is_floating]
-    degree = _verdict(floating, report, traced=bool(outputs))
-    curved = _curved(program, arguments, report)
+    # Held until the end: while a model is traced, its attributes are not its own.
+    with TRAFFIC.tracing(), attributes_restored(model):
+        _require_sound_torch()
+        with draws_noticed() as drawn:
+            try:
+                program = trace(model, arguments, static=shifted)
+            except Exception as trouble:  # noqa: BLE001 - whatever the export says becomes a violation or a clear error
+                report.add(explain_failure(model, arguments, trouble))
+        for generator in drawn:
+            report.add(randomness(generator))
+        if program is not None:
+            interpreter = Interpreter(program.graph_module, report)
+            outputs = _walk(program, arguments, interpreter, consulted)
+            visits = interpreter.visits
+        degrees = tuple(_degree_of(value) for value, _ in outputs)
+        floating = [d for d, (_, is_floating) in zip(degrees, outputs, strict=True) if is_floating]
+        degree = _verdict(floating, report, traced=bool(outputs))
+        exact = all(value.exact for value, _ in outputs) and bool(outputs)
+        curved = _curved(program, arguments, report)
+        if program is not None and degree is not None and not report.violations:
+            error = _try_to_refute(wrapped, model, program, arguments, degree, report, exact=exact)
     report.assume(FINITE)
     certificate = Certificate(
         ok=degree is not None and not report.violations,
         degree=degree,
         degrees=degrees,
-        exact=all(value.exact for value, _ in outputs) and bool(outputs),
+        exact=exact,
         violations=report.violations,
         epsilons=report.epsilons,
         assumptions=report.assumptions,
         model=describe_model(model),
         mode=describe_mode(model),
         inputs=tuple(leaf.describe() for leaf in arguments.leaves),
-        dynamic=dynamic,
+        dynamic=() if program is None else program.sizes.describe(),
         baseline=shifted,
         piecewise_linear=program is not None and not curved,
         not_piecewise_linear=curved,
+        error=error,
+        trained_degree=_trained(report.exponents, program),
         nodes=visits,
     )
-    return certificate, consulted
+    return Proof(certificate, consulted, None if program is None else program.sizes)
+
+
+def _try_to_refute(
+    wrapped: Callable[..., Any],
+    model: Callable[..., Any],
+    program: Program,
+    arguments: Arguments,
+    degree: float,
+    report: Report,
+    *,
+    exact: bool,
+) -> float | None:
+    """Add what the model itself says against the proof; returns how far an inexact one is off."""
+    tensors = [t for module in modules_behind(model) for t in (*module.parameters(), *module.buffers())]
+    tensors += [leaf.value for leaf in arguments.leaves if isinstance(leaf.value, Tensor)]
+    if any(t.is_meta or (not t.numel() and t.dim() == 0) for t in tensors):
+        report.assume("tensors on the meta device have no numbers, so nothing was run")
+        return None
+    runs = model if isinstance(wrapped, nn.parallel.DistributedDataParallel) else wrapped
+    with torch.inference_mode(mode=False), quiet_and_eager():
+        probe = example_probe(runs, arguments, program)
+        found = attempt(model, program, probe, degree, exact=exact)
+    if found.violation is not None:
+        report.add(found.violation)
+    return 0.0 if exact else found.error
+
+
+@cache
+def _require_sound_torch() -> None:
+    """A custom gradient must be seen by the trace, or nothing can be certified: tried once per process."""
+    require_sound_hooks()
+    program = trace(wrong_gradient, take_apart(torch.ones(2)))
+    if not gradient_cuts(program.original, set(program.inputs)):
+        raise UnsupportedTorchError(
+            f"torch {torch.__version__} exports a custom autograd.Function without a trace of it, so that nothing can "
+            "be certified: install a version that constraints.txt names."
+        )
+
+
+def _trained(names: set[str], program: Program | None) -> tuple[str, ...]:
+    """Which of some parameters are trained."""
+    constants = () if program is None else program.constants.values()
+    return tuple(sorted({n for n, t in constants if n in names and isinstance(t, Tensor) and t.requires_grad}))
 
 
 def _curved(program: Program | None, arguments: Arguments, report: Report) -> tuple[Violation, ...]:

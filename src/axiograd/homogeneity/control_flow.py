@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import fx
 
 from axiograd.homogeneity.domain import UNKNOWN, Value, of_degree
+from axiograd.homogeneity.private_torch import is_higher_order
 from axiograd.homogeneity.rules.call import Call, flatten, is_invariant
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ _WRAPPERS = {"wrap_with_set_grad_enabled", "wrap_with_autocast", "wrap", "tag_ac
 
 def interpret_body(interpreter: "Interpreter", node: fx.Node, args: list[Any]) -> Any:
     """What a higher-order operator returns, or None if this is none."""
-    if not isinstance(node.target, torch._ops.HigherOrderOperator):  # noqa: SLF001 - no public name
+    if not is_higher_order(node.target):
         return None
     name = str(node.target)
     values = list(flatten(args))

@@ -156,4 +156,5 @@ def _expand(baseline: Any, value: Tensor, name: str) -> Tensor | None:
         raise BaselineError(
             f"the baseline of {name} has shape {tuple(tensor.shape)}, which does not broadcast to {tuple(value.shape)}"
         ) from error
-    return tensor if bool((tensor != 0).any()) else None
+    # A copy: a model may subtract in place.
+    return tensor.clone() if bool((tensor != 0).any()) else None

@@ -12,6 +12,7 @@ from axiograd.homogeneity.control_flow import interpret_body
 from axiograd.homogeneity.domain import UNKNOWN, Constant, Value, of_degree
 from axiograd.homogeneity.gradient import is_training
 from axiograd.homogeneity.offset import follow_offset
+from axiograd.homogeneity.private_torch import is_operator
 from axiograd.homogeneity.report import Report, Silent
 from axiograd.homogeneity.rules import lookup
 from axiograd.homogeneity.rules.backward import require_derivative
@@ -81,7 +82,7 @@ class Interpreter:
             values = list(flatten((args, kwargs)))
         if all(v.is_constant for v in values) and not self._is_random(node):
             return Value(degree=0.0, constant=self._fold(node, args, kwargs, values))
-        if not isinstance(node.target, torch._ops.OpOverload):  # noqa: SLF001 - no public name
+        if not is_operator(node.target):
             return self._python(node, args, values)
         if node.target._schema.name in UNINITIALISED:  # noqa: SLF001 - no public name
             return uninitialised(node)
@@ -208,7 +209,7 @@ class Interpreter:
         return False
 
     def _is_random(self, node: fx.Node) -> bool:
-        if not isinstance(node.target, torch._ops.OpOverload):  # noqa: SLF001 - no public name
+        if not is_operator(node.target):
             return False
         return (
             torch.Tag.nondeterministic_seeded in node.target.tags or node.target._schema.name in UNINITIALISED  # noqa: SLF001

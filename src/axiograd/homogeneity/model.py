@@ -5,28 +5,71 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.export import ExportedProgram
 from torch.nn.parameter import is_lazy
 
 from axiograd.errors import InputError
+from axiograd.homogeneity.private_torch import compiled_from
+
+
+class Hooked(nn.Module):
+    """A module with the forward hooks of the wrapper that it was taken out of."""
+
+    def __init__(self, module: nn.Module, wrapper: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+        self.training = module.training  # not train(), which would reach into the module
+        for name in _HOOKS:
+            setattr(self, name, getattr(wrapper, name))
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module(*args, **kwargs)
+
+
+_HOOKS = (
+    "_forward_hooks",
+    "_forward_pre_hooks",
+    "_forward_hooks_with_kwargs",
+    "_forward_pre_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+)
+_PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
+
+
+def out_of_parallel(model: Callable[..., Any]) -> Callable[..., Any]:
+    """The user's own module inside DistributedDataParallel or DataParallel, with the wrapper's forward hooks.
+
+    The machinery of a wrapper must not be disturbed by an extra look.
+    """
+    return out_of_parallel(_taken_out(model, model.module)) if isinstance(model, _PARALLEL) else model
+
+
+def runnable(model: Callable[..., Any]) -> Callable[..., Any]:
+    """The model itself; the module of an exported program, which cannot be called."""
+    return model.module() if isinstance(model, ExportedProgram) else model
 
 
 def unwrap(model: Callable[..., Any]) -> Callable[..., Any]:
-    """The Python module behind a compiled or parallel one; refuses what cannot be read."""
-    while True:
-        inner = getattr(model, "_orig_mod", None)
-        if inner is None and isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
-            inner = model.module
-        if inner is None or inner is model:
-            break
-        model = inner
+    """The Python module behind a compiled or parallel one, with the wrapper's hooks; refuses what cannot be read."""
+    model = runnable(model)
+    compiled = compiled_from(model)
+    if compiled is not None and isinstance(model, nn.Module):
+        return unwrap(_taken_out(model, compiled))
+    if isinstance(model, _PARALLEL):
+        return unwrap(out_of_parallel(model))
     if isinstance(model, torch.jit.ScriptModule | torch.jit.ScriptFunction):
         raise InputError(
             f"{type(model).__name__} hides its operators behind TorchScript: pass the Python module that "
-            "it was made from"
+            "it was made from."
         )
     if not callable(model):
-        raise InputError(f"{type(model).__name__} is no model: pass a torch.nn.Module or a callable")
+        raise InputError(f"{type(model).__name__} is not a model: pass a torch.nn.Module or a callable.")
     return model
+
+
+def _taken_out(wrapper: nn.Module, module: nn.Module) -> Callable[..., Any]:
+    hooked = wrapper._forward_hooks or wrapper._forward_pre_hooks  # noqa: SLF001 - whether there are any
+    return Hooked(module, wrapper) if hooked else module
 
 
 def require_shapes(model: Callable[..., Any]) -> None:

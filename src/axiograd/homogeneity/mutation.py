@@ -7,8 +7,9 @@ target, nor at anything that shares memory with it. Where that is not certain, t
 from collections.abc import Iterable
 from typing import Any
 
-import torch
 from torch import fx
+
+from axiograd.homogeneity.private_torch import is_composite
 
 _BATCH_NORM = "aten::batch_norm"
 
@@ -84,7 +85,7 @@ def _attribute(owner: Any, path: str) -> Any:
 
 def undeclared_aliases(graph: fx.Graph) -> set[str]:
     """Names of operators that may return their argument undeclared; functionalisation must look inside."""
-    targets = [node.target for node in graph.nodes if node.op == "call_function" and _is_composite(node.target)]
+    targets = [node.target for node in graph.nodes if node.op == "call_function" and is_composite(node.target)]
     schemas = [getattr(target, "_schema", None) for target in targets]
     return {
         s.name
@@ -171,7 +172,7 @@ def _shared(node: fx.Node) -> Iterable[fx.Node]:
         return [n for body in inside for n in _operands(node, body.graph, _returned(body.graph))]
     if schema.name in _FRESH_NAMES:
         return ()
-    if _is_composite(node.target):
+    if is_composite(node.target):
         return node.all_input_nodes
     return [n for argument, value in _bound(node) if argument.alias_info is not None for n in _nodes(value)]
 
@@ -183,13 +184,6 @@ def _bound(node: fx.Node) -> Iterable[tuple[Any, Any]]:
     for argument in arguments[len(node.args) :]:
         if argument.name in node.kwargs:
             yield argument, node.kwargs[argument.name]
-
-
-def _is_composite(target: Any) -> bool:
-    """A composite operator (dropout in eval mode, say) may hand back its argument without declaring it."""
-    return isinstance(target, torch._ops.OpOverload) and target.has_kernel_for_dispatch_key(  # noqa: SLF001 - no public name
-        torch._C.DispatchKey.CompositeImplicitAutograd  # noqa: SLF001 - no public name
-    )
 
 
 def _nodes(value: Any) -> list[fx.Node]:

@@ -13,6 +13,8 @@ class Report:
         self._violations: dict[tuple[str, ...], Violation] = {}
         self._epsilons: dict[Epsilon, None] = {}
         self._assumptions: dict[str, None] = {}
+        #: Parameters that were read as exponents.
+        self.exponents: set[str] = set()
 
     def violation(self, node: fx.Node, **what: Any) -> None:
         place = locate(node)
@@ -30,6 +32,9 @@ class Report:
 
     def assume(self, text: str) -> None:
         self._assumptions[text] = None
+
+    def exponent(self, names: tuple[str, ...]) -> None:
+        self.exponents.update(names)
 
     @property
     def violations(self) -> tuple[Violation, ...]:
@@ -50,3 +55,4 @@ class Silent:
     def violation(self, node: fx.Node, **what: Any) -> None: ...
     def epsilon(self, node: fx.Node, size: float) -> None: ...
     def assume(self, text: str) -> None: ...
+    def exponent(self, names: tuple[str, ...]) -> None: ...

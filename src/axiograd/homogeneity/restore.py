@@ -1,22 +1,75 @@
-"""Attributes that a forward pass leaves on its modules are taken back after the export, which runs on fake tensors."""
+"""What running a model may leave behind in it is taken back: attributes, buffers, and what its hooks collect."""
 
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from types import FunctionType, ModuleType
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
+
+from axiograd._functions import own_values
+from axiograd.homogeneity.behind import modules_behind
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks")
+#: A list in an object in a closure: what a hook fills is near.
+_DEEPEST = 3
 
 
 @contextmanager
 def attributes_restored(model: Callable[..., Any]) -> Iterator[None]:
-    """Puts every module's attributes and buffers back as they were."""
-    modules = list(model.modules()) if isinstance(model, nn.Module) else []
-    saved = [(vars(m), dict(vars(m))) for m in modules]
+    """Puts every module's attributes and buffers, and the containers that hooks fill, back as they were.
+
+    >>> kept = []
+    >>> model = nn.ReLU()
+    >>> _ = model.register_forward_hook(lambda module, args, output: kept.append(output))
+    >>> with attributes_restored(model):
+    ...     _ = model(__import__("torch").ones(1))
+    >>> kept
+    []
+    """
+    modules = [m for root in modules_behind(model) for m in root.modules()]
+    saved: list[tuple[Any, Any]] = [(vars(m), dict(vars(m))) for m in modules]
     saved += [(m._buffers, dict(m._buffers)) for m in modules]  # noqa: SLF001 - the only way to the dict itself
+    filled: dict[int, tuple[Any, Any]] = {}
+    for hook in (h for m in modules for name in _HOOKS for h in getattr(m, name).values()):
+        _containers(hook, filled, 0)
+    if isinstance(model, FunctionType):
+        _containers(model, filled, 0)
+    saved += [pair for pair in filled.values() if all(pair[0] is not live for live, _ in saved)]
     try:
         yield
     finally:
         for live, before in saved:
-            if live.keys() != before.keys() or any(live[key] is not before[key] for key in before):
+            if not _same(live, before):
                 live.clear()
-                live.update(before)
+                (live.update if isinstance(live, dict | set) else live.extend)(before)
+
+
+def _containers(value: Any, found: dict[int, tuple[Any, Any]], depth: int) -> None:
+    """Lists, dicts and sets that a function reaches by its closure, its defaults or the object that it belongs to."""
+    if depth > _DEEPEST or id(value) in found or isinstance(value, Tensor | nn.Module | ModuleType | type):
+        return
+    if isinstance(value, list | dict | set | deque):
+        found[id(value)] = (value, value.copy())
+        inner: Iterable[Any] = value.values() if isinstance(value, dict) else value
+        for item in list(inner)[:100]:
+            _containers(item, found, depth + 1)
+        return
+    owner = getattr(value, "__self__", None)
+    function = getattr(value, "__func__", value)
+    reached = list(own_values(function).values()) if isinstance(function, FunctionType) else []
+    reached += [*getattr(value, "args", ()), getattr(value, "func", None), owner] if callable(value) else []
+    if not isinstance(value, FunctionType) and hasattr(value, "__dict__"):
+        reached.append(vars(value))
+    for item in reached:
+        if item is not None:
+            _containers(item, found, depth + 1)
+
+
+def _same(live: Any, before: Any) -> bool:
+    if len(live) != len(before):
+        return False
+    if isinstance(live, dict):
+        return live.keys() == before.keys() and all(live[key] is before[key] for key in before)
+    return (isinstance(live, set) and live == before) or all(a is b for a, b in zip(live, before, strict=True))

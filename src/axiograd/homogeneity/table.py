@@ -24,6 +24,8 @@ def _verdict(certificate: "Certificate") -> str:
     point = "x − b" if certificate.baseline else "x"
     if certificate.ok:
         holds = "exactly" if certificate.exact else "up to its epsilons"
+        if certificate.error:
+            holds += f" (single attributions are off by {certificate.error:.2g} of the largest at this scale)"
         return f"{name} is homogeneous in {point} of degree {certificate.degree:g}, {holds}."
     count = len(certificate.violations)
     noun = "violation" if count == 1 else "violations"

@@ -4,7 +4,6 @@ import contextlib
 import copy
 import io
 import logging
-import threading
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -18,7 +17,6 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
 from axiograd.homogeneity.behind import captured_modules
-from axiograd.homogeneity.hidden import hidden_cuts_shown
 from axiograd.homogeneity.inputs import Arguments
 from axiograd.homogeneity.location import record_user_lines
 from axiograd.homogeneity.mutation import (
@@ -27,11 +25,10 @@ from axiograd.homogeneity.mutation import (
     remove_idle_dropout,
     undeclared_aliases,
 )
-from axiograd.homogeneity.restore import attributes_restored
+from axiograd.homogeneity.private_torch import hidden_cuts_shown
 from axiograd.homogeneity.rules import lookup
-
-#: Held by whoever traces: the export, and what keeps it quiet, change the state of the whole process.
-TRACING = threading.RLock()
+from axiograd.homogeneity.sizes import Sizes, sizes_of
+from axiograd.homogeneity.traffic import TRAFFIC
 
 
 @dataclass(frozen=True)
@@ -47,7 +44,9 @@ class Program:
     inputs: dict[str, int]
     #: One per output leaf: the name of a node, or a constant.
     outputs: tuple[str | ConstantArgument, ...]
-    dynamic: tuple[str, ...]
+    sizes: Sizes
+    #: The coarsest number format that the program computes in.
+    precision: torch.dtype
 
 
 class AsModule(nn.Module):
@@ -65,14 +64,14 @@ class AsModule(nn.Module):
 
 
 @contextlib.contextmanager
-def untouched(model: Callable[..., Any]) -> Iterator[None]:
+def untouched(model: Callable[..., Any] | None = None) -> Iterator[None]:
     """Run the export quietly, and leave random state, warnings and fast paths as they were."""
     quiet = contextlib.redirect_stderr(io.StringIO())
     with (
-        TRACING,
+        TRAFFIC.tracing(),  # the export, and what keeps it quiet, change the state of the whole process
         warnings.catch_warnings(),
         torch.random.fork_rng(),
-        record_user_lines(model),
+        contextlib.nullcontext() if model is None else record_user_lines(model),
         hidden_cuts_shown(),
         torch.inference_mode(mode=False),
         torch.enable_grad(),
@@ -99,7 +98,7 @@ def _leave_inference(value: Any) -> Any:
 def trace(model: Callable[..., Any], arguments: Arguments, *, static: bool = False) -> Program:
     """Export the model as it is, in its mode, on the example's shapes; raises what the export raises."""
     module = model if isinstance(model, nn.Module) else AsModule(model)
-    with untouched(model), attributes_restored(module):
+    with untouched(model):
         if any(t.is_inference() for t in (*module.parameters(), *module.buffers())):
             module = copy.deepcopy(module)  # tensors that were made in inference mode cannot be exported, copies can
         values = [_leave_inference(leaf.value) for leaf in arguments.leaves]
@@ -181,8 +180,9 @@ def _program(exported: ExportedProgram, original: fx.Graph, arguments: Arguments
         for spec in signature.output_specs
         if spec.kind == OutputKind.USER_OUTPUT
     )
-    dynamic = _dynamic(exported, inputs, arguments)
-    return Program(exported.graph_module, original, constants, inputs, outputs, dynamic)
+    leaves = arguments.leaves
+    sizes = sizes_of(exported, inputs, [leaf.name for leaf in leaves], [leaf.value for leaf in leaves])
+    return Program(exported.graph_module, original, constants, inputs, outputs, sizes, _precision(exported.graph))
 
 
 def _leaf_order(exported: ExportedProgram, arguments: Arguments) -> list[int]:
@@ -196,16 +196,11 @@ def _leaf_order(exported: ExportedProgram, arguments: Arguments) -> list[int]:
     return pytree.tree_leaves((args, {key: kwargs[key] for key in keys}))
 
 
-def _dynamic(exported: ExportedProgram, inputs: dict[str, int], arguments: Arguments) -> tuple[str, ...]:
-    found: list[str] = []
-    for node in exported.graph.nodes:
-        value = node.meta.get("val")
-        if node.op != "placeholder" or node.name not in inputs or not isinstance(value, Tensor):
-            continue
-        sizes: list[Any] = list(value.shape)
-        for axis, size in enumerate(sizes):
-            if isinstance(size, torch.SymInt):
-                bounds = exported.range_constraints.get(size.node.expr)
-                least = f" ≥ {bounds.lower}" if bounds is not None and int(bounds.lower) > 0 else ""
-                found.append(f"{arguments.leaves[inputs[node.name]].name}[{axis}]{least}")
-    return tuple(found)
+def _precision(graph: fx.Graph) -> torch.dtype:
+    formats = {
+        value.dtype.to_real() if value.dtype.is_complex else value.dtype
+        for node in graph.nodes
+        for value in pytree.tree_leaves(node.meta.get("val"))
+        if isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex())
+    }
+    return max(formats or {torch.float32}, key=lambda number_format: torch.finfo(number_format).eps)

@@ -1,25 +1,26 @@
 """`verify`: the numerical oracle. It refutes; it never proves."""
 
-import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils import _pytree as pytree
 
 from axiograd._target import select
 from axiograd._typing import Inputs, Target
 from axiograd.errors import InputError, NotFiniteError, TargetError
-from axiograd.homogeneity.behind import preserved_buffers
-from axiograd.homogeneity.inputs import Arguments, scalable, take_apart
+from axiograd.homogeneity.behind import modules_behind
+from axiograd.homogeneity.inputs import Arguments, take_apart
 from axiograd.homogeneity.model import describe_model, require_shapes, unwrap
+from axiograd.homogeneity.probe import Probe, in_double, tensors_of
+from axiograd.homogeneity.refutation import ALPHAS as FAR, quiet_and_eager
+from axiograd.homogeneity.restore import attributes_restored
 
-#: Near 1: an epsilon or a softmax looks homogeneous at scales far from the data's own.
-ALPHAS = (0.5, 0.8, 1.25, 2.0)
+#: Near 1, for an epsilon or a softmax looks homogeneous at scales far from the data's own; and far, for thresholds.
+ALPHAS = (FAR[0], 0.5, 0.8, 1.25, 2.0, FAR[1])
 TOLERANCE = 1e-6
 
 
@@ -38,7 +39,7 @@ class Verification:
     expected: float
     #: Degree measured: slope of log|F(αx)| over log α, F-weighted.
     degree: float
-    #: max over samples and α of |F(αx) − αᵏF(x)| / |F|.
+    #: max over samples and α of |F(αx) − αᵏF(x)| / |αᵏF|.
     scaling_error: float
     #: max over samples of |x·∇F − kF| / |F|.
     euler_error: float
@@ -61,7 +62,7 @@ class Verification:
             [
                 f"{self.model}: {verdict}.",
                 f"  measured degree  {self.degree:.9g}",
-                f"  scaling error    {self.scaling_error:.3g}   max |F(αx) − αᵏF(x)| / |F| at α = {scales}",
+                f"  scaling error    {self.scaling_error:.3g}   max |F(αx) − αᵏF(x)| / |αᵏF| at α = {scales}",
                 f"  Euler error      {self.euler_error:.3g}   max |x·∇F − kF| / |F|",
                 f"  tolerance        {self.tolerance:g}, {self.dtype}, {self.samples} samples",
             ]
@@ -88,30 +89,35 @@ def verify(
     >>> check.ok, round(check.degree, 6)
     (True, 2.0)
     """
-    model = unwrap(model)
-    require_shapes(model)
+    inner = unwrap(model)
+    require_shapes(inner)
     arguments = take_apart(inputs, additional_forward_args=additional_forward_args, wrt=wrt, baseline=baseline)
-    _require_numbers(arguments)
-    with torch.inference_mode(mode=False):
-        return _verify(model, arguments, degree, target, tolerance)
+    _require_numbers(inner, arguments)
+    with torch.inference_mode(mode=False), attributes_restored(inner), quiet_and_eager():
+        twin = in_double(inner, arguments)
+        # What does not run in float64 is run as it is, and left as it was.
+        probe = Probe(inner, arguments) if twin is None else Probe(twin, arguments, torch.float64)
+        return _verify(describe_model(inner), probe, degree, target, tolerance)
 
 
-def _verify(
-    model: Callable[..., Any], arguments: Arguments, degree: float, target: Target, tolerance: float
-) -> Verification:
-    twin, dtype = _in_double(model, arguments)
-    probe = _Probe(twin, arguments, dtype, target)
-    base = probe.outputs(1.0)
+def _verify(name: str, probe: Probe, degree: float, target: Target, tolerance: float) -> Verification:
+    directions = probe.directions()
+
+    def outputs(alpha: float) -> Tensor:
+        with torch.no_grad():
+            return _pick(probe.raw([alpha * d for d in directions]), target, probe)
+
+    base = outputs(1.0)
     if not bool(base.isfinite().all()):
-        raise NotFiniteError("the model's output on these inputs has NaN or Inf in it: nothing to measure")
+        raise NotFiniteError("the model's output on these inputs has NaN or Inf in it: nothing to measure.")
     size = _size(base)
     logs, scaling = [], 0.0
     for alpha in ALPHAS:
-        scaled = probe.outputs(alpha)
-        scaling = max(scaling, _largest((scaled - alpha**degree * base).abs() / size))
+        scaled = outputs(alpha)
+        scaling = max(scaling, _largest((scaled - alpha**degree * base).abs() / (alpha**degree * size)))
         logs.append((math.log(alpha), scaled))
-    euler = probe.euler(degree)
-    limit = max(tolerance, 0.0 if dtype == torch.float64 else 100 * torch.finfo(dtype).eps)
+    euler = _euler(probe, target, degree)
+    limit = max(tolerance, 0.0 if probe.dtype == torch.float64 else 100 * torch.finfo(probe.dtype).eps)
     return Verification(
         ok=scaling <= limit and euler <= limit,
         expected=float(degree),
@@ -119,71 +125,34 @@ def _verify(
         scaling_error=scaling,
         euler_error=euler,
         tolerance=limit,
-        model=describe_model(model),
-        dtype=str(dtype).removeprefix("torch."),
+        model=name,
+        dtype=str(probe.dtype).removeprefix("torch."),
         samples=base.shape[0],
     )
 
 
-class _Probe:
-    """Evaluates the copy at scaled inputs, with the same draws and the same buffers every time."""
+def _euler(probe: Probe, target: Target, degree: float) -> float:
+    """max |x·∇F − kF| / |F| over all outputs."""
+    points = [d.clone().requires_grad_() for d in probe.directions()]
+    with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
+        out = _pick(probe.raw(points), target, probe)
+        along = _along(out, points) if out.requires_grad else torch.zeros_like(out)
+    out = out.detach()
+    return _largest((along - degree * out).abs() / _size(out))
 
-    def __init__(self, model: Callable[..., Any], arguments: Arguments, dtype: torch.dtype, target: Target) -> None:
-        self.model, self.arguments, self.dtype, self.target = model, arguments, dtype, target
 
-    @property
-    def batch(self) -> int:
-        first = next(leaf.value for leaf in self.arguments.leaves if leaf.scales)
-        return len(first) if first.dim() else 1
-
-    def outputs(self, alpha: float) -> Tensor:
-        with torch.no_grad():
-            return self._forward([d * alpha for d in self._directions()])
-
-    def euler(self, degree: float) -> float:
-        """max |x·∇F − kF| / |F| over all outputs."""
-        points = [d.clone().requires_grad_() for d in self._directions()]
-        with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
-            out = self._forward(points)
-            along = _along(out, points) if out.requires_grad else torch.zeros_like(out)
-        out = out.detach()
-        return _largest((along - degree * out).abs() / _size(out))
-
-    def _directions(self) -> list[Tensor]:
-        """x − b of every input that scales."""
-        found = []
-        for leaf in self.arguments.leaves:
-            if leaf.scales:
-                value = leaf.value.detach().clone().to(_like(leaf.value, self.dtype))
-                found.append(value if leaf.baseline is None else value - leaf.baseline.to(value.dtype))
-        return found
-
-    def _forward(self, directions: list[Tensor]) -> Tensor:
-        moving = iter(directions)
-        values = []
-        for leaf in self.arguments.leaves:
-            if leaf.scales:
-                step = next(moving)
-                values.append(step * 1 if leaf.baseline is None else step + leaf.baseline.to(step.dtype))
-            elif scalable(leaf.value):
-                values.append(leaf.value.detach().clone().to(_like(leaf.value, self.dtype)))
-            else:
-                values.append(leaf.value.clone() if isinstance(leaf.value, Tensor) else leaf.value)
-        args, kwargs = self.arguments.rebuild(values)
-        with torch.random.fork_rng(), preserved_buffers(self.model):
-            torch.manual_seed(0)
-            return self._pick(self.model(*args, **kwargs))
-
-    def _pick(self, output: Any) -> Tensor:
-        """One floating-point matrix: sample × output."""
-        if self.target is not None:
-            return select(output, self.target, self.batch).reshape(self.batch, -1)
-        chosen = [t for t in pytree.tree_leaves(_plain(output)) if scalable(t)]
-        if not chosen:
-            raise TargetError("the model returns no floating-point tensor to measure")
-        rows = chosen[0].shape[0] if chosen[0].dim() else 1
-        real = [torch.view_as_real(t) if t.is_complex() else t for t in chosen]
-        return torch.cat([t.reshape(rows, -1) if t.numel() % rows == 0 else t.reshape(1, -1) for t in real], 1)
+def _pick(output: Any, target: Target, probe: Probe) -> Tensor:
+    """One floating-point matrix: sample × output."""
+    if target is not None:
+        first = next(leaf.value for leaf in probe.arguments.leaves if leaf.scales)
+        batch = len(first) if first.dim() else 1
+        return select(output, target, batch).reshape(batch, -1)
+    chosen = tensors_of(output)
+    if not chosen:
+        raise TargetError("the model returns no floating-point tensor to measure.")
+    rows = chosen[0].shape[0] if chosen[0].dim() else 1
+    real = [torch.view_as_real(t) if t.is_complex() else t for t in chosen]
+    return torch.cat([t.reshape(rows, -1) if t.numel() % rows == 0 else t.reshape(1, -1) for t in real], 1)
 
 
 def _along(out: Tensor, points: list[Tensor]) -> Tensor:
@@ -199,15 +168,6 @@ def _along(out: Tensor, points: list[Tensor]) -> Tensor:
         rows = [torch.autograd.grad(y, points, retain_graph=True, allow_unused=True) for y in out.flatten()]
         return torch.stack([torch.stack(list(map(_dot, points, row))).sum() for row in rows]).detach().view_as(out)
     return torch.zeros_like(out) if moved is None else moved
-
-
-def _plain(output: Any) -> Any:
-    """Model outputs that look like mappings (transformers) as plain ones."""
-    return dict(output.items()) if hasattr(output, "items") else output
-
-
-def _like(value: Tensor, dtype: torch.dtype) -> torch.dtype:
-    return dtype.to_complex() if value.is_complex() else dtype
 
 
 def _size(outputs: Tensor) -> Tensor:
@@ -245,34 +205,11 @@ def _dot(point: Tensor, grad: Tensor | None) -> Tensor:
     return (point * grad).sum()
 
 
-def _require_numbers(arguments: Arguments) -> None:
+def _require_numbers(model: Callable[..., Any], arguments: Arguments) -> None:
+    if any(t.is_meta for m in modules_behind(model) for t in (*m.parameters(), *m.buffers())):
+        raise InputError("the model is on the meta device and has no numbers: load its weights first.")
     for leaf in arguments.leaves:
         if leaf.scales and not leaf.value.numel():
-            raise InputError(f"input {leaf.name} has shape {tuple(leaf.value.shape)}: there is nothing to measure on")
+            raise InputError(f"input {leaf.name} has shape {tuple(leaf.value.shape)}: there is nothing to measure on.")
         if leaf.scales and not bool(leaf.value.isfinite().all()):
-            raise NotFiniteError(f"input {leaf.name} has NaN or Inf in it")
-
-
-def _in_double(model: Callable[..., Any], arguments: Arguments) -> tuple[Callable[..., Any], torch.dtype]:
-    """A float64 copy of the model; its own dtype if it does not run in float64."""
-    own = next(leaf.value.dtype for leaf in arguments.leaves if leaf.scales)
-    own = own.to_real()
-    if not isinstance(model, nn.Module):
-        return (model, torch.float64 if _accepts_double(model, arguments) else own)
-    if any(t.is_meta for t in (*model.parameters(), *model.buffers())):
-        raise InputError("the model is on the meta device and has no numbers: load its weights first")
-    try:
-        twin = copy.deepcopy(model)
-    except Exception as error:
-        raise InputError(f"{describe_model(model)} cannot be copied, and is not tested in place: {error}") from error
-    twin = twin.double()
-    return (twin, torch.float64) if _accepts_double(twin, arguments) else (copy.deepcopy(model), own)
-
-
-def _accepts_double(model: Callable[..., Any], arguments: Arguments) -> bool:
-    probe = _Probe(model, arguments, torch.float64, None)
-    try:
-        probe.outputs(1.0)
-    except (RuntimeError, NotImplementedError, TypeError):
-        return False
-    return True
+            raise NotFiniteError(f"input {leaf.name} has NaN or Inf in it.")

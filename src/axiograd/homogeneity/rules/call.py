@@ -18,6 +18,7 @@ class Sink(Protocol):
     def violation(self, node: fx.Node, **what: Any) -> None: ...
     def epsilon(self, node: fx.Node, size: float) -> None: ...
     def assume(self, text: str) -> None: ...
+    def exponent(self, names: tuple[str, ...]) -> None: ...
 
 
 class Call:
@@ -84,6 +85,10 @@ class Call:
 
     def assume(self, text: str) -> None:
         self._sink.assume(text)
+
+    def exponent(self, names: tuple[str, ...]) -> None:
+        """The degree depends on these parameters."""
+        self._sink.exponent(names)
 
     def join(self, *values: Value, role: str = "a sum", kind: str = "constant") -> Value:
         """The one degree of values that are added, compared or put side by side; reports if there is none."""

@@ -116,7 +116,8 @@ def reciprocal(call: Call) -> Result:
 def pow_(call: Call) -> Result:
     base, exponent = call.value("self"), call.value("exponent")
     p = None if exponent.constant is None else exponent.constant.uniform()
-    if p is not None and math.isfinite(p):
+    if exponent.constant is not None and p is not None and math.isfinite(p):
+        call.exponent(exponent.constant.names)
         return raise_to(base, p)
     if not is_invariant(exponent):
         reason = f"The exponent has degree {exponent.degree or 0:g}: the power grows exponentially with the scale."

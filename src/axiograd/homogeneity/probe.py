@@ -1,0 +1,152 @@
+"""A model evaluated at chosen inputs, with the same draws and the same buffers every time, and left as it was."""
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils import _pytree as pytree
+
+from axiograd.homogeneity.behind import preserved_buffers
+from axiograd.homogeneity.inputs import Arguments, scalable
+
+
+class Probe:
+    """The model as a function of the inputs that scale, taken relative to their baselines: u ↦ F(b + u)."""
+
+    def __init__(
+        self,
+        model: Callable[..., Any],
+        arguments: Arguments,
+        dtype: torch.dtype | None = None,
+        *,
+        precision: torch.dtype | None = None,
+    ) -> None:
+        self.model, self.arguments = model, arguments
+        self.own_dtype = next(leaf.value.dtype for leaf in arguments.leaves if leaf.scales).to_real()
+        self.dtype = dtype or self.own_dtype
+        coarsest = max((d for d in (precision, self.dtype) if d is not None), key=lambda d: torch.finfo(d).eps)
+        self.epsilon = torch.finfo(coarsest).eps
+        #: √eps, far more than rounding leaves after a hundred layers; three times that in half precision.
+        self.tolerance = max(1e-6, self.epsilon**0.5 * (1 if self.epsilon < 1e-6 else 3))  # noqa: PLR2004
+
+    def directions(self) -> list[Tensor]:
+        """x − b of every input that scales."""
+        found = []
+        for leaf in self.arguments.leaves:
+            if leaf.scales:
+                value = leaf.value.detach().clone().to(self._like(leaf.value))
+                found.append(value if leaf.baseline is None else value - leaf.baseline.to(value.dtype))
+        return found
+
+    def points(self) -> Iterator[tuple[str, list[Tensor]]]:
+        """The example, and inputs of its shape with other signs and zeros."""
+        example = self.directions()
+        yield "the example", example
+        generator = torch.Generator().manual_seed(0)
+
+        def drawn(like: Tensor) -> Tensor:
+            noise = torch.randn(like.shape, generator=generator, dtype=torch.float64)
+            return noise.to(like.device, like.dtype) * _scale(like)
+
+        yield "an input of random signs", [drawn(x) for x in example]
+        yield "an input that is half zero", [drawn(x) * (drawn(x).abs() > 0.67 * _scale(x)) for x in example]
+        yield "a nonnegative input", [drawn(x).abs() for x in example]
+
+    def leaves(self, directions: Sequence[Tensor]) -> list[Any]:
+        """All leaves of the call, with b + u where an input scales."""
+        moving = iter(directions)
+        values: list[Any] = []
+        for leaf in self.arguments.leaves:
+            if leaf.scales:
+                step = next(moving)
+                values.append(step * 1 if leaf.baseline is None else step + leaf.baseline.to(step.dtype))
+            elif scalable(leaf.value):
+                values.append(leaf.value.detach().clone().to(self._like(leaf.value)))
+            else:
+                values.append(leaf.value.clone() if isinstance(leaf.value, Tensor) else leaf.value)
+        return values
+
+    def raw(self, directions: Sequence[Tensor]) -> Any:
+        """Whatever the model returns."""
+        args, kwargs = self.arguments.rebuild(self.leaves(directions))
+        with torch.random.fork_rng(), preserved_buffers(self.model):
+            torch.manual_seed(0)
+            return self.model(*args, **kwargs)
+
+    def outputs(self, directions: Sequence[Tensor]) -> list[Tensor]:
+        """The floating-point tensors that the model returns."""
+        with torch.no_grad():
+            return tensors_of(self.raw(directions))
+
+    def gradient(self, directions: Sequence[Tensor]) -> list[Tensor]:
+        """The gradient of a random sum of the outputs, the same sum at every point."""
+        points, score = self._score(directions)
+        if not score.requires_grad:
+            return [torch.zeros_like(p) for p in points]
+        grads: Sequence[Tensor | None] = torch.autograd.grad(score, points, allow_unused=True)
+        return [torch.zeros_like(p) if g is None else g for p, g in zip(points, grads, strict=True)]
+
+    def euler(self, directions: Sequence[Tensor], degree: float) -> tuple[float, float, float] | None:
+        """x·∇F, kF and Σ|xᵢ·∂F/∂xᵢ| + |kF| of a random sum of the outputs; None if they are not finite."""
+        points, score = self._score(directions)
+        grads: Sequence[Tensor | None] = [None] * len(points)
+        if score.requires_grad:
+            grads = torch.autograd.grad(score, points, allow_unused=True)
+        terms = [_product(p.detach(), g) for p, g in zip(points, grads, strict=True) if g is not None]
+        total = sum(float(t.double().sum()) for t in terms)
+        expected = degree * float(score.detach())
+        size = sum(float(t.double().abs().sum()) for t in terms) + abs(expected)
+        return (total, expected, size) if torch.tensor([total, expected, size]).isfinite().all() else None
+
+    def _score(self, directions: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
+        points = [d.detach().clone().requires_grad_() for d in directions]
+        generator = torch.Generator().manual_seed(1)
+        with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
+            outputs = tensors_of(self.raw(points))
+            parts = []
+            for out in (torch.view_as_real(t) if t.is_complex() else t for t in outputs):
+                signs = torch.randint(0, 2, out.shape, generator=generator).to(out.device, out.dtype) * 2 - 1
+                parts.append((out * signs).sum())
+            score = torch.stack([p.to(parts[0].dtype) for p in parts]).sum()
+        return points, score
+
+    def _like(self, value: Tensor) -> torch.dtype:
+        return self.dtype.to_complex() if value.is_complex() else self.dtype
+
+
+def tensors_of(output: Any) -> list[Tensor]:
+    """The floating-point tensors in a model's output, also in one that looks like a mapping (transformers)."""
+    plain = dict(output.items()) if hasattr(output, "items") else output
+    return [t for t in pytree.tree_leaves(plain) if scalable(t)]
+
+
+def in_double(model: Callable[..., Any], arguments: Arguments) -> Callable[..., Any] | None:
+    """A float64 copy of the model, None if it cannot be copied or does not run in float64."""
+    twin = model
+    if isinstance(model, nn.Module):
+        try:
+            twin = copy.deepcopy(model).double()
+        except Exception:  # noqa: BLE001 - whatever a module says against being copied
+            return None
+    probe = Probe(twin, arguments, torch.float64)
+    try:
+        probe.outputs(probe.directions())
+    except Exception:  # noqa: BLE001 - it does not run in float64
+        return None
+    return twin
+
+
+def _product(point: Tensor, grad: Tensor) -> Tensor:
+    if point.is_complex():
+        return torch.view_as_real(point) * torch.view_as_real(grad.resolve_conj())
+    return point * grad.to_dense()
+
+
+def _scale(like: Tensor) -> Tensor:
+    size = like.detach().abs().double()
+    size = torch.where(size.isfinite(), size, 0)
+    rms = size.square().mean().sqrt() if like.numel() else size.sum()
+    return torch.where(rms > 0, rms, torch.ones_like(rms)).to(like.device, like.dtype.to_real())

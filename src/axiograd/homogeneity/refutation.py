@@ -1,0 +1,250 @@
+"""The attempt to refute: the model itself, run beside the proof, on the example and on inputs unlike it.
+
+F(αx) = αᵏF(x) for α far from 1, Euler's identity x·∇F = kF, and the traced program against the model. A certificate
+that survives is not proved by it; one that does not is withdrawn. Cost: ten forward and two backward passes on at
+most two samples, where the program holds for every batch size.
+"""
+
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from axiograd.homogeneity.certificate import Violation
+from axiograd.homogeneity.inputs import Arguments
+from axiograd.homogeneity.probe import Probe, in_double, tensors_of
+from axiograd.homogeneity.sizes import Sizes
+from axiograd.homogeneity.trace import Program, untouched
+
+#: Far from 1, so that thresholds show; even powers of 2, by which sums, products, roots and comparisons scale exactly.
+ALPHAS = (2.0**-6, 2.0**6)
+#: Where epsilons count, they are left behind first.
+BEYOND_EPSILONS = 2.0**12
+#: Rows that are tried where the program holds for any number of them.
+ROWS = 2
+#: Points of the path 0 → x at which the gradient is measured.
+PATH = tuple(2.0**-j for j in range(9))
+MODEST_PATH = PATH[:4]
+
+_FIX = (
+    "The proof is about what torch.export traced. Look for code that runs otherwise when it is traced "
+    "(torch.compiler.is_compiling, is_exporting, type(x) is Tensor), for hooks, and for rules added by hand."
+)
+
+
+@dataclass(frozen=True)
+class Refutation:
+    """What speaks against a certificate, and how far an inexact one is off at the example's scale."""
+
+    violation: Violation | None = None
+    #: Of single attributions, relative to the largest one.
+    error: float | None = None
+
+
+def attempt(model: Callable[..., Any], program: Program, probe: Probe, degree: float, *, exact: bool) -> Refutation:
+    """Run the model on the example and elsewhere; a contradiction counts if it is there in float64, too."""
+    against = _contradiction(probe, degree, program, exact=exact)
+    if against is not None and probe.own_dtype != torch.float64 and against.op != "traced":
+        twin = in_double(model, probe.arguments)
+        if twin is not None:
+            against = _contradiction(Probe(twin, probe.arguments, torch.float64), degree, None, exact=exact)
+    error = None
+    if against is None and not exact:
+        error = _epsilon_error(probe, degree)
+    return Refutation(against, error)
+
+
+@contextmanager
+def quiet_and_eager() -> Iterator[None]:
+    """Compiled modules run as they are written: what they compute is tried, not how fast."""
+    with warnings.catch_warnings(), ExitStack() as stack:
+        warnings.simplefilter("ignore")
+        if "torch._dynamo" in sys.modules:
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
+        yield
+
+
+def example_probe(model: Callable[..., Any], arguments: Arguments, program: Program) -> Probe:
+    """The model at the example, with few samples of it where that is another example of the same."""
+    few = Probe(model, few_rows(arguments, program.sizes), precision=program.precision)
+    if few.arguments is not arguments:
+        try:
+            few.outputs(few.directions())
+        except Exception:  # noqa: BLE001 - it needs as many samples as it was given
+            return Probe(model, arguments, precision=program.precision)
+    return few
+
+
+def few_rows(arguments: Arguments, sizes: Sizes) -> Arguments:
+    """The first samples of a batch, where the proof holds for any number of them."""
+    tensors = [leaf.value for leaf in arguments.leaves if isinstance(leaf.value, Tensor)]
+    batch = {len(t) if t.dim() else 0 for t in tensors}
+    if len(batch) != 1 or batch.pop() <= ROWS:
+        return arguments
+    leaves = tuple(
+        replace(leaf, value=leaf.value[:ROWS], baseline=None if leaf.baseline is None else leaf.baseline[:ROWS])
+        if isinstance(leaf.value, Tensor)
+        else leaf
+        for leaf in arguments.leaves
+    )
+    few = sizes.cover([tuple(leaf.value.shape) if isinstance(leaf.value, Tensor) else None for leaf in leaves])
+    return replace(arguments, leaves=leaves) if few else arguments
+
+
+def _contradiction(probe: Probe, degree: float, program: Program | None, *, exact: bool) -> Violation | None:
+    if program is not None:
+        found = _differs(probe, program)
+        if found is not None:
+            return found
+    for name, directions in probe.points():
+        try:
+            found = _refuted_at(name, [d if exact else BEYOND_EPSILONS * d for d in directions], probe, degree, exact)
+        except Exception:  # noqa: BLE001, S112 - a model may refuse inputs unlike the example
+            continue
+        if found is not None:
+            return found
+    return None
+
+
+def _refuted_at(name: str, start: list[Tensor], probe: Probe, degree: float, exact: bool) -> Violation | None:
+    base, total = probe.outputs(start), 0.0
+    euler = probe.euler(start, degree)
+    if euler is not None:
+        sum_, score, total = euler
+        if abs(sum_ - score) > probe.tolerance * total:
+            return _violation("Euler", f"On {name}, x·∇F = {sum_:.6g} where kF = {score:.6g}, F a sum of the outputs.")
+    for alpha in ALPHAS if exact else ALPHAS[1:]:
+        scaled = probe.outputs([alpha * s for s in start])
+        found = _scaling(name, probe, base, scaled, alpha, degree, total)
+        if found is not None:
+            return found
+    return None
+
+
+def _scaling(
+    name: str, probe: Probe, base: list[Tensor], scaled: list[Tensor], alpha: float, degree: float, total: float
+) -> Violation | None:
+    """F(αx) against αᵏF(x), relative to the output of the sample, and beyond what rounding of Σ|x·∇F| may leave."""
+    factor = alpha**degree
+    for before, after in zip(base, scaled, strict=True):
+        expected = factor * (before if before.is_complex() else before.double())
+        usable = expected.isfinite() & after.isfinite()
+        gap = torch.where(usable, (after - expected).abs(), 0)
+        if not gap.numel():
+            continue
+        rows = gap.shape[0] if gap.dim() else 1
+        size = torch.where(usable, expected.abs(), 0).reshape(rows, -1).amax(1, keepdim=True)
+        over = gap.reshape(rows, -1) - probe.tolerance * size - 100 * probe.epsilon * total * factor
+        if bool((over > 0).any()):
+            where = int(over.argmax())
+            return _violation(
+                "scaling",
+                f"At {alpha:g} times {name}, an output is {_number(after, where)} where αᵏF(x) = "
+                f"{_number(expected, where)}.",
+            )
+    return None
+
+
+def _number(tensor: Tensor, where: int) -> str:
+    value = tensor.flatten()[where]
+    return f"{complex(value):.6g}" if tensor.is_complex() else f"{float(value):.6g}"
+
+
+def _differs(probe: Probe, program: Program) -> Violation | None:
+    """The traced program on the example against the model."""
+    try:
+        own = probe.outputs(probe.directions())
+    except Exception as error:  # noqa: BLE001 - traced, and yet it does not run
+        return _violation("traced", f"The model itself fails on the example: {type(error).__name__}: {error}.")
+    traced = _program_outputs(program, probe)
+    if traced is None:
+        return None
+    if len(own) != len(traced) or any(a.shape != b.shape for a, b in zip(own, traced, strict=True)):
+        return _violation("traced", "The model that was traced has other outputs than the model that runs.")
+    size = max((float(t.abs().max()) for t in (*own, *traced) if t.numel()), default=0.0)
+    for a, b in zip(own, traced, strict=True):
+        gap = torch.where(a.isfinite() & b.isfinite(), (a - b).abs(), 0)
+        if gap.numel() and float(gap.max()) > probe.tolerance * size:
+            where = int(gap.argmax())
+            return _violation(
+                "traced",
+                f"On the example, the traced program gives {_number(b, where)} where the model gives "
+                f"{_number(a, where)}: the model runs otherwise when it is traced.",
+            )
+    return None
+
+
+def _violation(op: str, reason: str) -> Violation:
+    return Violation(module="", op=op, source="", reason=f"Refuted. {reason}", fix=_FIX, kind="refuted")
+
+
+def _program_outputs(program: Program, probe: Probe) -> list[Tensor] | None:
+    """The outputs of the traced program on the example; None where it draws random numbers in an order of its own."""
+    graph = program.graph_module.graph
+    if any(_is_random(node) for node in graph.nodes):
+        return None
+    leaves = probe.leaves(probe.directions())
+    values: dict[str, Any] = {name: leaves[index] for name, index in program.inputs.items()}
+    for name, (_, tensor) in program.constants.items():
+        values[name] = tensor.clone() if isinstance(tensor, Tensor) and not tensor.requires_grad else tensor
+    order = [values.get(node.name) for node in graph.nodes if node.op == "placeholder"]
+    with untouched(None), torch.no_grad():
+        results = fx.Interpreter(program.graph_module).run(*order)
+    named = next(node for node in graph.nodes if node.op == "output").args[0]
+    found = {getattr(node, "name", None): value for node, value in zip(named, results, strict=True)}
+    return tensors_of([found[o] for o in program.outputs if isinstance(o, str)])
+
+
+def _is_random(node: fx.Node) -> bool:
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+
+
+def _epsilon_error(probe: Probe, degree: float) -> float | None:
+    """How far X-Gradient is from Integrated Gradients on the example, single features, relative to the largest."""
+    path = MODEST_PATH if probe.epsilon > torch.finfo(torch.float32).eps else PATH
+    try:
+        directions = probe.directions()
+        gradients = [probe.gradient([t * d for d in directions]) for t in path]
+    except Exception:  # noqa: BLE001 - not measured
+        return None
+    per_input = zip(directions, *gradients, strict=True)
+    pairs = [path_error(x, torch.stack(list(g)), path, degree) for x, *g in per_input]
+    size = max((s for _, s in pairs), default=0.0)
+    return max((gap for gap, _ in pairs), default=0.0) / size if size else 0.0
+
+
+def path_error(x: Tensor, gradients: Tensor, path: tuple[float, ...], degree: float) -> tuple[float, float]:
+    """max |X-Gradient − Integrated Gradients| and max |X-Gradient|, from ∇F(tx) at t = 1, 1/2, 1/4 …
+
+    h(t) = ∇F(tx)/tᵏ⁻¹ is constant where F is homogeneous; it is taken as linear between the points, and constant
+    below the last: IG = x·∫ tᵏ⁻¹ h(t) dt.
+    """
+    shape = (-1, *[1] * (gradients.dim() - 1))
+    t = torch.tensor(path, dtype=torch.float64, device=gradients.device)
+    normed = gradients.double() / t.pow(degree - 1).reshape(shape)
+    weights = torch.tensor(path_weights(path, degree), dtype=torch.float64, device=gradients.device).reshape(shape)
+    off = x.double() * (weights * (normed - normed[:1])).sum(0)
+    return float(off.abs().max()), float((x.double() * normed[0]).abs().max() / degree)
+
+
+def path_weights(path: tuple[float, ...], degree: float) -> list[float]:
+    """∫ tᵏ⁻¹ φⱼ(t) dt of the hat functions φⱼ on a descending path that starts at 1; φ of the last reaches to 0.
+
+    >>> path_weights((1.0, 0.5), 1.0)
+    [0.25, 0.75]
+    """
+    k = degree
+    weights = [0.0] * len(path)
+    for j in range(len(path) - 1):
+        b, a = path[j], path[j + 1]
+        whole, moment = (b**k - a**k) / k, (b ** (k + 1) - a ** (k + 1)) / (k + 1)
+        rising = (moment - a * whole) / (b - a)
+        weights[j] += rising
+        weights[j + 1] += whole - rising
+    weights[-1] += path[-1] ** k / k
+    return weights
