@@ -44,6 +44,12 @@ def _cond(interpreter: "Interpreter", node: fx.Node, args: list[Any]) -> Any:
     branches = [_run(interpreter, body, operands) for body in (yes, no)]
     results = []
     for a, b in zip(*branches, strict=True):
+        if a.offset is not None or b.offset is not None:
+            call.report(
+                "The baseline has not been taken out of the input before the branches meet.",
+                "Subtract the baseline from the input first: x − b must be what the branches see.",
+                kind="constant",
+            )
         joined = call.join(a, b, role="a choice between two branches")
         sound = call.sound and a.sound and b.sound and condition.sound
         exact = a.exact and b.exact and condition.exact

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, fx
+from torch.utils import _pytree as pytree
 
 from axiograd.homogeneity.domain import Value, of_degree
 
@@ -54,7 +55,10 @@ def _apply(interpreter: "Interpreter", node: fx.Node) -> Any:
 
     try:
         with torch.no_grad():
-            return node.target(*materialise(interpreter.read(node.args)), **materialise(interpreter.read(node.kwargs)))  # type: ignore[operator]
+            given = materialise([interpreter.read(node.args), interpreter.read(node.kwargs)])
+            # An in-place operator works on a copy: the numbers are the baseline's own.
+            args, kwargs = pytree.tree_map_only(Tensor, Tensor.clone, given)
+            return node.target(*args, **kwargs)  # type: ignore[operator]
     except Exception:  # noqa: BLE001 - what cannot be computed cannot be followed
         return None
 

@@ -1,0 +1,232 @@
+"""No certificate without an attempt to refute it: models that run otherwise than they are traced."""
+
+import pytest
+import torch
+from torch import nn
+
+import axiograd
+from axiograd.homogeneity import certify, verify
+
+X = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
+
+
+class Compiling(nn.Module):
+    def forward(self, x):
+        return x.relu() if torch.compiler.is_compiling() else x.tanh()
+
+
+class Exporting(nn.Module):
+    def forward(self, x):
+        return x.relu() if torch.compiler.is_exporting() else torch.where(x > 0.1, x, 0)
+
+
+class OfType(nn.Module):
+    def forward(self, x):
+        return x + 1 if type(x) is torch.Tensor else x.relu()
+
+
+class Fake(nn.Module):
+    """Looks only at rare inputs otherwise: a threshold far from the example."""
+
+    def forward(self, x):
+        return x.relu() if torch.compiler.is_exporting() else torch.where(x > 20, 20.0, x)
+
+
+class Tiny(nn.Module):
+    def forward(self, x):
+        return x.relu() if torch.compiler.is_exporting() else torch.where(x.abs() < 1e-2, 0.0, x).relu()
+
+
+class Gradient(nn.Module):
+    """The right function, with a gradient that is changed by a hook on the tensor when it is not traced."""
+
+    def forward(self, x):
+        y = x * 1
+        if not torch.compiler.is_exporting() and y.requires_grad:
+            y.register_hook(lambda g: 2 * g)
+        return y.relu()
+
+
+class Other(nn.Module):
+    """Homogeneous both ways, and not the same."""
+
+    def forward(self, x):
+        return x.relu() if torch.compiler.is_compiling() else 3 * x.relu()
+
+
+class Merely(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self._orig_mod = nn.Linear(6, 6, bias=False)
+
+    def forward(self, x):
+        return self._orig_mod(x) + 1
+
+
+@pytest.mark.parametrize("kind", [Compiling, Exporting, OfType, Fake, Tiny, Gradient, Other])
+def test_what_runs_otherwise_when_it_is_traced_is_refuted_with_numbers(kind):
+    certificate = certify(kind(), X)
+    assert not certificate.ok
+    assert [v.kind for v in certificate.violations] == ["refuted"]
+    assert any(c.isdigit() for c in certificate.violations[0].reason)
+    with pytest.raises(axiograd.errors.NotHomogeneousError, match="Refuted"):
+        axiograd.XGradient(kind()).attribute(X, 0)
+
+
+def test_a_module_that_merely_has_such_an_attribute_is_itself():
+    assert not certify(Merely(), X).ok
+
+
+def _shift(module, args, output):
+    return output + 1
+
+
+@pytest.mark.parametrize("wrap", [nn.DataParallel, lambda m: torch.compile(m, backend="eager")])
+def test_hooks_of_wrappers_are_seen(wrap):
+    inner = nn.Linear(6, 3, bias=False)
+    wrapped = wrap(inner)
+    assert certify(wrapped, X).ok
+    wrapped.register_forward_hook(_shift)
+    assert not certify(wrapped, X).ok
+    with pytest.raises(axiograd.errors.NotHomogeneousError):
+        axiograd.XGradient(wrapped).attribute(X, 0)
+    assert certify(inner, X).ok
+
+
+def test_a_wrong_rule_of_the_users_is_refuted():
+    @torch.library.custom_op("axiograd_test::shifted", mutates_args=())
+    def shifted(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    shifted.register_fake(torch.empty_like)
+    shifted.register_autograd(lambda ctx, grad: grad)
+    axiograd.homogeneity.rule("axiograd_test::shifted")(lambda call: call["x"])
+    assert [v.kind for v in certify(lambda x: shifted(x), X).violations] == ["refuted"]  # noqa: PLW0108
+
+
+def test_random_draws_are_held_fixed_while_refuting():
+    model = nn.Sequential(nn.Linear(6, 8, bias=False), nn.Dropout(0.5), nn.ReLU(), nn.Linear(8, 2, bias=False)).train()
+    assert certify(model, X).ok
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1e12])
+@pytest.mark.parametrize("example", [torch.zeros(4, 6), torch.ones(4, 6), X])
+def test_odd_examples_do_not_refute_x_dnns(example, scale):
+    model = nn.Sequential(nn.Linear(6, 8, bias=False), nn.ReLU(), nn.LayerNorm(8), nn.Linear(8, 2, bias=False))
+    scaled = axiograd.homogeneity.conversion.Lifted(model, 1.0, None)
+    assert certify(scaled, example * scale).ok
+    assert certify(nn.Linear(6, 3, bias=False), example * scale).ok
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_other_formats_do_not_refute(dtype):
+    model = nn.Sequential(nn.Linear(6, 32, bias=False), nn.ReLU(), nn.Linear(32, 2, bias=False)).to(dtype)
+    assert certify(model, X.to(dtype)).ok
+
+
+def test_a_layer_that_casts_inside():
+    class Cast(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(6, 4, bias=False, dtype=torch.bfloat16)
+
+        def forward(self, x):
+            return self.inner(x.bfloat16()).float().relu()
+
+    assert certify(Cast(), X).ok
+    attributions = axiograd.XGradient(Cast()).attribute(X, 0)
+    assert attributions.dtype == torch.float32
+
+
+def test_verify_is_the_same_oracle():
+    for kind in (Compiling, Exporting, OfType, Fake, Tiny):
+        assert not verify(kind(), X).ok
+
+
+def test_nothing_is_left_behind():
+    kept, calls = [], {"n": 0}
+    model = nn.Sequential(nn.Linear(6, 8, bias=False), nn.BatchNorm1d(8, affine=False), nn.Linear(8, 2, bias=False))
+    model[0].register_forward_hook(lambda m, args, out: kept.append(out))
+
+    class Store:
+        def __init__(self):
+            self.last, self.all = None, []
+
+        def __call__(self, module, args, out):
+            self.last = out
+            self.all.append(out)
+            calls["n"] += 1
+
+    store = Store()
+    model[2].register_forward_hook(store)
+    state = torch.get_rng_state()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    certify(model.train(), X)
+    assert (kept, store.last, store.all) == ([], None, [])
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.testing.assert_close(model.state_dict(), before)
+
+
+def test_the_baseline_of_the_user_is_not_written_into():
+    b = torch.full((6,), 0.5)
+
+    def centred(x):
+        return x.sub_(0.5).relu()
+
+    assert certify(centred, X, baseline=b).ok
+    assert b.tolist() == [0.5] * 6
+
+
+@pytest.mark.parametrize(
+    ("branch", "batch", "text", "covered"),
+    [
+        (lambda n: n < 5, 3, "2 ≤ x[0] ≤ 4", {3: True, 4: True, 5: False}),
+        (lambda n: n % 2 == 0, 4, "x[0] ≥ 2, a multiple of 2", {4: True, 5: False, 6: True}),
+        (lambda n: n != 7, 3, "x[0] ≥ 2, not 7", {6: True, 7: False, 8: True}),
+    ],
+)
+def test_sizes_that_take_another_branch_are_not_covered(branch, batch, text, covered):
+    def model(x):
+        return x.relu().sum(1) if branch(x.shape[0]) else (x.relu() + 1).sum(1)
+
+    assert certify(model, torch.randn(batch, 6)).dynamic == (text,)
+    for size, inside in covered.items():
+        method = axiograd.XGradient(model)
+        method.attribute(torch.randn(batch, 6))
+        if inside:
+            method.attribute(torch.randn(size, 6))
+        else:
+            with pytest.raises(axiograd.errors.NotHomogeneousError):
+                method.attribute(torch.randn(size, 6))
+
+
+def test_nothing_is_certified_if_torch_hides_a_gradient(monkeypatch):
+    from axiograd.homogeneity import certification, private_torch
+
+    certification._require_sound_torch.cache_clear()
+    monkeypatch.setattr(private_torch.wrappers, "unwrap_dead_wrappers", lambda args: args)
+    monkeypatch.setattr(private_torch.pytree, "tree_map_only", lambda kind, function, tree: tree)
+    with pytest.raises(private_torch.UnsupportedTorchError, match=r"autograd\.Function"):
+        certify(nn.ReLU(), X)
+    monkeypatch.undo()
+    assert certify(nn.ReLU(), X).ok
+
+
+def test_an_exported_program_is_a_model():
+    model = nn.Sequential(nn.Linear(6, 8, bias=False), nn.ReLU(), nn.Linear(8, 2, bias=False))
+    program = torch.export.export(model, (X,))
+    assert certify(program, X).degree == 1
+    torch.testing.assert_close(axiograd.XGradient(program).attribute(X, 0), axiograd.XGradient(model).attribute(X, 0))
+
+
+def test_a_baseline_that_goes_through_branches_is_not_dropped():
+    def kept(x):
+        return torch.cond(torch.ones(()) > 0, lambda x: x.clone(), lambda x: 2 * x, (x,))
+
+    def taken_out(x):
+        return kept(x - 0.5)
+
+    b = torch.full((6,), 0.5)
+    assert not certify(kept, X, baseline=b).ok
+    assert certify(taken_out, X, baseline=b).ok
+    assert certify(kept, X).ok
