@@ -23,9 +23,9 @@ from axiograd.attribution import (
 )
 from axiograd.attribution._arguments import Arguments
 from axiograd.attribution._gradient import leaves, run
-from axiograd.attribution._state import unwrapped
 from axiograd.errors import ConfigurationError, DisconnectedError
 from axiograd.homogeneity.behind import module_of
+from axiograd.homogeneity.model import out_of_parallel
 from axiograd.training.distributed import refuse_static_graph, searches_its_graph
 from axiograd.training.held_gates.operators import NotHeldError, RowsInteractError
 from axiograd.training.held_gates.step import Separate, differentiate_held, differentiate_shared, record
@@ -324,7 +324,7 @@ def output_shape(bound: Bound, inputs: Inputs, additional: Any = None) -> torch.
     values = (*arguments.positional, *arguments.keyword.values())
     size = tuple(value.shape[1:] for value in values if isinstance(value, Tensor))
     if size not in bound.output_shapes:
-        method = Gradient(unwrapped(bound.model))
+        method = Gradient(out_of_parallel(bound.model))
         call = method._call(inputs, None, None, additional, create_graph=True)  # noqa: SLF001 (a look as it makes them)
         with method._guarded(call, preserve=True):  # noqa: SLF001
             outputs = _looked_at(bound, call.model, call.arguments)
