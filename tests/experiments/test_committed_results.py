@@ -9,7 +9,7 @@ from PIL import Image
 
 from axiograd.experiments.records import read
 from axiograd.experiments.reproduce import ITEMS, find
-from axiograd.report import _canvas as canvas
+from axiograd.report import canvas
 
 RESULTS = Path(__file__).parents[2] / "results"
 COMMITTED = [RESULTS / name / "real.json" for name in ITEMS if (RESULTS / name / "real.json").exists()]

@@ -5,7 +5,7 @@ import torch
 
 from axiograd.errors import ConfigurationError
 from axiograd.report import _canvas, heatmap, save
-from axiograd.report._canvas import new_figure
+from axiograd.report.canvas import new_figure
 
 
 def test_png_and_pdf_are_written_and_repeatable(tmp_path):

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal, overload
 import torch
 from torch import Tensor
 
+from axiograd._notebook import shown_by
 from axiograd._target import LinearTarget, select
 from axiograd._typing import Attributions, Inputs, Target
 from axiograd.attribution._arguments import Arguments, Model
@@ -35,11 +36,7 @@ class Explanation:
     method: str = ""
     baseline: str = "zero"
 
-    def _repr_html_(self) -> str:
-        """What notebooks show."""
-        from axiograd.report.notebook import explanation_html  # drawing is not needed anywhere else here
-
-        return explanation_html(self)
+    _repr_html_ = shown_by("explanation_html")
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from axiograd._notebook import shown_by
 from axiograd.axioms.base import Axiom, Finding, Probe
 from axiograd.axioms.subject import Subject
 
@@ -118,8 +119,4 @@ class AxiomReport:
                 lines.append(f"  {'':<{width}}     {result.counterexample}")
         return "\n".join(lines)
 
-    def _repr_html_(self) -> str:
-        """What notebooks show."""
-        from axiograd.report.notebook import axiom_report_html  # drawing is not needed anywhere else here
-
-        return axiom_report_html(self)
+    _repr_html_ = shown_by("axiom_report_html")

@@ -135,7 +135,7 @@ def _examples(
 
 def _settings(spec: str, weights: str | None, given: dict[str, Any]) -> dict[str, Any]:
     """What the model was built with, including what its known weights ask for."""
-    from axiograd.models._registry import resolve
+    from axiograd.models.registry import resolve
 
     if ":" in spec or weights is None:
         return given

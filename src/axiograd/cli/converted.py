@@ -20,7 +20,7 @@ from axiograd._version import __version__
 from axiograd.errors import ConfigurationError, MissingExtraError, StorageError
 from axiograd.homogeneity import to_xdnn
 from axiograd.models import get_model
-from axiograd.models._registry import check_settings
+from axiograd.models.registry import check_settings
 from axiograd.runs.files import write_atomically
 
 FORMAT = 1

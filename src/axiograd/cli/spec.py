@@ -16,7 +16,7 @@ from axiograd.cli.converted import Recipe, bare, rebuild
 from axiograd.cli.options import SPEC_HELP
 from axiograd.errors import ConfigurationError, DataMissingError
 from axiograd.models import get_model, list_models, read_state_dict
-from axiograd.models._checkpoint import bare_key, load_into
+from axiograd.models.checkpoint import bare_key, load_into
 
 
 def load_model(

@@ -2,12 +2,6 @@
 
 from axiograd.datasets._catalogue import Entry as Entry, catalogue as catalogue
 from axiograd.datasets._cifar10 import cifar10 as cifar10
-from axiograd.datasets._decoy import (
-    add_colour as add_colour,
-    add_decoy as add_decoy,
-    color_mnist as color_mnist,
-    decoy as decoy,
-)
 from axiograd.datasets._image_folder import (
     DamagedImageError as DamagedImageError,
     ImageFiles as ImageFiles,
@@ -18,7 +12,6 @@ from axiograd.datasets._imagenet import imagenet as imagenet, imagenet_sample as
 from axiograd.datasets._mnist import fashion_mnist as fashion_mnist, mnist as mnist
 from axiograd.datasets._nhanes import nhanes as nhanes
 from axiograd.datasets._shapes import shapes as shapes
-from axiograd.datasets._tensors import TensorData as TensorData
 from axiograd.datasets._tiny_imagenet import box_masks as box_masks, tiny_imagenet as tiny_imagenet
 from axiograd.datasets._transforms import (
     IMAGENET as IMAGENET,
@@ -28,3 +21,10 @@ from axiograd.datasets._transforms import (
     Augment as Augment,
     Preprocess as Preprocess,
 )
+from axiograd.datasets.confounders import (
+    add_colour as add_colour,
+    add_decoy as add_decoy,
+    color_mnist as color_mnist,
+    decoy as decoy,
+)
+from axiograd.datasets.tensors import TensorData as TensorData

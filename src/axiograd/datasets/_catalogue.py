@@ -8,8 +8,8 @@ from axiograd.datasets._imagenet import IMAGENET_FOLDERS, SAMPLE
 from axiograd.datasets._mnist import FASHION_MNIST, MNIST
 from axiograd.datasets._nhanes import AUTHORS, RECONSTRUCTED
 from axiograd.datasets._source import Source
-from axiograd.datasets._tensors import Root
 from axiograd.datasets._tiny_imagenet import TINY_20, TINY_200
+from axiograd.datasets.tensors import Root
 
 SOURCES: dict[str, Source] = {
     "nhanes (authors)": AUTHORS,

@@ -7,7 +7,7 @@ import torch
 
 from axiograd.datasets._image_folder import image_folder
 from axiograd.datasets._source import Source
-from axiograd.datasets._tensors import Root, TensorData, check_choice
+from axiograd.datasets.tensors import Root, TensorData, check_choice
 from axiograd.errors import DataMissingError, StorageError
 
 NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from axiograd.datasets._image_folder import ImageFiles, Transform, image_folder
 from axiograd.datasets._source import Source
-from axiograd.datasets._tensors import Root, check_choice
 from axiograd.datasets._transforms import IMAGENET, Augment
+from axiograd.datasets.tensors import Root, check_choice
 from axiograd.errors import StorageError
 
 IMAGENET_FOLDERS = Source(

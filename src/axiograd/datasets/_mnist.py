@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from axiograd.datasets._source import Source
-from axiograd.datasets._tensors import Root, TensorData, check_choice
+from axiograd.datasets.tensors import Root, TensorData, check_choice
 from axiograd.errors import StorageError
 
 FILES = tuple(f"{part}-{what}-ubyte.gz" for part in ("train", "t10k") for what in ("images-idx3", "labels-idx1"))

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from axiograd.datasets._source import Source
-from axiograd.datasets._tensors import Root, TensorData, check_choice
+from axiograd.datasets.tensors import Root, TensorData, check_choice
 from axiograd.errors import DataMissingError, StorageError
 
 #: Git's name for the authors' feature file.

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from axiograd.datasets._tensors import TensorData, check_choice
+from axiograd.datasets.tensors import TensorData, check_choice
 
 NAMES = ("disc", "square", "triangle", "cross")
 #: Colours of the tag, one per class.

@@ -4,8 +4,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from axiograd._locate import cache_home, find, search_path
 from axiograd.errors import DataMissingError
-from axiograd.models._locate import cache_home, find, search_path
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,8 @@ import torch
 from torch import Tensor
 
 from axiograd.datasets import TensorData, add_colour, add_decoy, fashion_mnist, mnist, shapes
-from axiograd.datasets._decoy import palette
-from axiograd.datasets._tensors import Root, check_choice
+from axiograd.datasets.confounders import palette
+from axiograd.datasets.tensors import Root, check_choice
 from axiograd.errors import ConfigurationError
 
 #: Rows: grey, red − green, yellow − blue; orthonormal.

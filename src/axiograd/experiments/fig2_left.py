@@ -16,7 +16,7 @@ from axiograd.experiments.image_networks import Family, in_alexnets_role
 from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work
 from axiograd.experiments.records import Records, read
 from axiograd.experiments.table2_training import NETWORKS
-from axiograd.report import _canvas as canvas
+from axiograd.report import canvas
 from axiograd.report.colours import LINES
 
 FACTORS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01)

@@ -23,7 +23,7 @@ from axiograd.experiments.image_networks import FAMILIES, Family, Images
 from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work
 from axiograd.experiments.paper import FIG2_LOW_CONTRAST
 from axiograd.experiments.records import Piece, Records
-from axiograd.report import _canvas as canvas
+from axiograd.report import canvas
 from axiograd.report.arrays import Limit, to_image
 from axiograd.report.colours import matplotlib_map
 from axiograd.runs.files import write_atomically

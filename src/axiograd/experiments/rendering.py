@@ -7,7 +7,7 @@ from pathlib import Path
 
 from axiograd.experiments.item import Item, Setting, Table
 from axiograd.experiments.records import Records, provenance
-from axiograd.report import _canvas as canvas
+from axiograd.report import canvas
 from axiograd.runs.files import write_atomically
 
 

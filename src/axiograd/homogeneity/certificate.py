@@ -4,6 +4,7 @@ import json
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from axiograd._notebook import shown_by
 from axiograd.homogeneity.table import render
 
 
@@ -82,11 +83,7 @@ class Certificate:
     def __str__(self) -> str:
         return render(self)
 
-    def _repr_html_(self) -> str:
-        """What notebooks show."""
-        from axiograd.report.notebook import certificate_html  # drawing is not needed anywhere else here
-
-        return certificate_html(self)
+    _repr_html_ = shown_by("certificate_html")
 
     def to_dict(self) -> dict[str, Any]:
         """The same content as plain values; degrees may be inf."""

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from axiograd._locate import cache_home, find, search_path
 from axiograd.errors import ConfigurationError, DataMissingError
-from axiograd.models._checkpoint import read_state_dict
 from axiograd.models._download import download, file_sha256
-from axiograd.models._locate import cache_home, find, search_path
+from axiograd.models.checkpoint import read_state_dict
 
 PAPER = "https://download.visinf.tu-darmstadt.de/data/2021-neurips-fast-axiomatic-attribution/models/"
 PROJECT = "https://visinf.github.io/fast-axiomatic-attribution/"

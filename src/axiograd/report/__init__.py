@@ -1,7 +1,7 @@
 """Figures of attributions, and a page that holds them all."""
 
-from axiograd.report._canvas import save as save
 from axiograd.report.arrays import bounding_box as bounding_box
+from axiograd.report.canvas import save as save
 from axiograd.report.charts import (
     convergence_plot as convergence_plot,
     feature_bars as feature_bars,

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from axiograd.errors import InputError
-from axiograd.report import _canvas as canvas
+from axiograd.report import canvas
 from axiograd.report.arrays import to_array
 from axiograd.report.colours import LINES
 

@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from axiograd.errors import ConfigurationError, InputError
-from axiograd.report import _canvas as canvas
+from axiograd.report import canvas
 from axiograd.report.arrays import CLIP, Array, Channels, Limit, separate, to_image, to_maps
 from axiograd.report.colours import colour, matplotlib_map
 

@@ -12,11 +12,11 @@ import torch
 from axiograd._version import __version__
 from axiograd.errors import ConfigurationError, InputError, StorageError
 from axiograd.report import _markup as markup
-from axiograd.report._canvas import render
 from axiograd.report._escape import paragraphs, text
 from axiograd.report._png import as_uri
 from axiograd.report._tables import as_rows, table
 from axiograd.report.arrays import CLIP, Channels
+from axiograd.report.canvas import render
 from axiograd.report.colours import ANCHORS
 from axiograd.report.sample import Sample, read_sample
 from axiograd.runs.files import write_atomically

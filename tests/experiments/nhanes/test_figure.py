@@ -9,7 +9,7 @@ from axiograd.experiments.nhanes.data import procedural
 from axiograd.experiments.nhanes.figure import PAPER_LEFT
 from axiograd.experiments.nhanes.plan import choose
 from axiograd.experiments.records import Records
-from axiograd.report._canvas import render
+from axiograd.report.canvas import render
 
 SETTINGS = {"subjects": 13_315, "features": 106, "subsamples": 4, "rows": 100, "grid": [1, 10], "references": [1, 2, 4]}
 

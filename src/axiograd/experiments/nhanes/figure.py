@@ -10,7 +10,7 @@ from axiograd.experiments.item import Cell, Table
 from axiograd.experiments.nhanes.networks import METHODS
 from axiograd.experiments.nhanes.plan import Outcome, choose, outcome, searched
 from axiograd.experiments.records import Records
-from axiograd.report import _canvas as canvas
+from axiograd.report import canvas
 from axiograd.report.colours import LINES
 
 #: Mean test ROC-AUC of Figure 1 (left). The first two and X-Gradient: the authors' published result files of the

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from axiograd._names import choose_from
 from axiograd.errors import ConfigurationError, StorageError
-from axiograd.models._checkpoint import load_into, read_state_dict
 from axiograd.models.alexnet import AlexNet
+from axiograd.models.checkpoint import load_into, read_state_dict
 from axiograd.models.dncnn import DnCNN
 from axiograd.models.fixup_resnet import CIFAR_DEPTHS, IMAGENET_DEPTHS, FixupResNet
 from axiograd.models.mlp import MLP

@@ -8,7 +8,7 @@ import torch
 
 from axiograd.datasets._mnist import fashion_mnist, mnist
 from axiograd.datasets._shapes import corner_squares
-from axiograd.datasets._tensors import Root, TensorData, check_choice
+from axiograd.datasets.tensors import Root, TensorData, check_choice
 from axiograd.errors import ConfigurationError
 
 BASES: dict[str, Callable[[str, Root], TensorData]] = {"mnist": mnist, "fashion_mnist": fashion_mnist}
