@@ -23,6 +23,7 @@ from axiograd.attribution import (
 )
 from axiograd.axioms import AxiomReport as AxiomReport, audit as audit
 from axiograd.errors import AxiogradError as AxiogradError
+from axiograd.export import export_onnx as export_onnx, export_pt2 as export_pt2
 from axiograd.homogeneity import (
     Certificate as Certificate,
     Conversion as Conversion,

@@ -33,6 +33,10 @@ class ConversionError(AxiogradError):
     """The model could not be turned into an X-DNN completely."""
 
 
+class ExportError(AxiogradError):
+    """The model could not be written as a graph that computes the same elsewhere."""
+
+
 class StorageError(AxiogradError):
     """Stored attributions or checkpoints are damaged or belong to another run."""
 

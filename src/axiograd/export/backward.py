@@ -1,0 +1,199 @@
+"""Backward operators written with forward ones, for which runtimes other than PyTorch have kernels.
+
+PyTorch brings most of them along (`torch._decomp`); here is what it leaves out. All are with respect to the input
+alone: weights are constants of an exported graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._decomp import decomposition_table
+
+aten = torch.ops.aten
+
+
+def decompositions() -> dict[Any, Callable[..., Any]]:
+    """Backward operator → what computes the same with forward ones.
+
+    >>> table = decompositions()
+    >>> aten.convolution_backward.default in table, aten.relu.default in table
+    (True, False)
+    """
+    theirs = {op: how for op, how in decomposition_table.items() if "backward" in str(op) and str(op)[:5] == "aten."}
+    return {**theirs, **_OWN}
+
+
+def convolution_backward(
+    grad: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    _bias_sizes: Any,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    _output_padding: Sequence[int],
+    groups: int,
+    _mask: Any = None,
+) -> tuple[Tensor, None, None]:
+    """A convolution's gradient is the transposed convolution with the same weights, and the other way round.
+
+    >>> x, weight = torch.randn(1, 1, 5, requires_grad=True), torch.randn(1, 1, 2)
+    >>> (expected,) = torch.autograd.grad(torch.nn.functional.conv1d(x, weight, stride=2).sum(), x)
+    >>> found, *_ = convolution_backward(torch.ones(1, 1, 2), x, weight, None, [2], [0], [1], False, [0], 1)
+    >>> torch.allclose(found, expected)
+    True
+    """
+    n, sizes = weight.dim() - 2, weight.shape[2:]
+    stride, padding, dilation = (_every(n, each) for each in (stride, padding, dilation))
+    none = [0] * n
+    if transposed:
+        return aten.convolution(grad, weight, None, stride, padding, dilation, False, none, groups), None, None
+    reach = [d * (k - 1) for d, k in zip(dilation, sizes, strict=True)]
+    if all(s == 1 for s in stride) and all(p <= r for p, r in zip(padding, reach, strict=True)):
+        # With stride 1 it is an ordinary convolution with the weights turned round, for which kernels are faster.
+        turned = weight.reshape(groups, -1, *weight.shape[1:]).transpose(1, 2).flatten(0, 1)
+        around = [i + 2 for i, k in enumerate(sizes) if k > 1]
+        turned = turned.flip(around) if around else turned
+        outer = [r - p for r, p in zip(reach, padding, strict=True)]
+        return aten.convolution(grad, turned, None, stride, outer, dilation, False, none, groups), None, None
+    covered = [(o - 1) * s - 2 * p + r + 1 for o, s, p, r in zip(grad.shape[2:], stride, padding, reach, strict=True)]
+    rest = [size - c for size, c in zip(x.shape[2:], covered, strict=True)]
+    if all(isinstance(r, int) for r in rest):
+        return aten.convolution(grad, weight, None, stride, padding, dilation, True, rest, groups), None, None
+    # A size that is known at run time only cannot be an attribute of the operator: the frame is cut off afterwards.
+    whole = aten.convolution(grad, weight, None, stride, none, dilation, True, none, groups)
+    frame = [part for r, p in zip(reversed(rest), reversed(padding), strict=True) for part in (-p, r - p)]
+    return aten.constant_pad_nd(whole, frame), None, None
+
+
+def avg_pool_backward(
+    grad: Tensor,
+    x: Tensor,
+    kernel: Sequence[int],
+    stride: Sequence[int],
+    padding: Sequence[int],
+    _ceil_mode: bool,
+    count_include_pad: bool,
+    divisor: int | None,
+) -> Tensor:
+    """The transpose of averaging, one matrix per dimension: Aᵀ · grad · A."""
+    n = len(kernel) if len(kernel) > 1 else grad.dim() - 2
+    kernel, padding = _every(n, kernel), _every(n, padding)
+    stride = _every(n, stride) if len(stride) else kernel
+    for axis in range(n):
+        size, out = x.shape[x.dim() - n + axis], grad.shape[grad.dim() - n + axis]
+        k, s, p = kernel[axis], stride[axis], padding[axis]
+        start = torch.arange(out, device=grad.device)[:, None] * s - p
+        end = torch.clamp_max(start + k, size + p)
+        at = torch.arange(size, device=grad.device)
+        inside = ((at >= start) & (at < end)).to(grad.dtype)
+        if divisor is None:
+            whole = end - start if count_include_pad else inside.sum(1, keepdim=True)
+            inside = inside / whole.to(grad.dtype)
+        grad = _along(grad, inside, axis - n)
+    return grad / divisor if divisor is not None else grad
+
+
+def adaptive_avg_pool_backward(grad: Tensor, x: Tensor) -> Tensor:
+    """The transpose of averaging over the windows ⌊o·I/O⌋ … ⌈(o+1)·I/O⌉."""
+    n = 3 if grad.dim() == 5 else 2  # noqa: PLR2004  # batch, channels and three dimensions of space
+    for axis in range(-n, 0):
+        size, out = x.shape[axis], grad.shape[axis]
+        o = torch.arange(out, device=grad.device)[:, None]
+        at = torch.arange(size, device=grad.device)
+        inside = ((at >= o * size // out) & (at < ((o + 1) * size + out - 1) // out)).to(grad.dtype)
+        grad = _along(grad, inside / inside.sum(1, keepdim=True), axis)
+    return grad
+
+
+def scattered(grad: Tensor, x: Tensor, *arguments: Any) -> Tensor:
+    """The gradient of a maximum goes to where the maximum was: the last argument says where, in flattened space."""
+    indices = arguments[-1]
+    space = x.dim() - 2
+    empty = torch.zeros_like(x).flatten(-space)
+    rows = empty.shape[:-1]
+    return empty.scatter_add(-1, indices.reshape(*rows, -1), grad.reshape(*rows, -1)).reshape(x.shape)
+
+
+def nearest_backward(
+    grad: Tensor, _out: Any, shape: Sequence[int], *scales: float | None, middle: bool = False
+) -> Tensor:
+    """The transpose of copying pixel ⌊o·s⌋ (or ⌊(o + ½)·s⌋) to o."""
+    n = len(shape) - 2
+    for axis in range(-n, 0):
+        size, out = shape[axis], grad.shape[axis]
+        scale = scales[axis] if len(scales) == n else None
+        o = torch.arange(out, dtype=torch.float32, device=grad.device) + (0.5 if middle else 0.0)
+        taken = torch.clamp_max((o * (size / out if scale is None else 1 / scale)).floor(), size - 1)
+        at = torch.arange(size, dtype=taken.dtype, device=grad.device)
+        grad = _along(grad, (taken[:, None] == at).to(grad.dtype), axis)
+    return grad
+
+
+def linear_backward(
+    grad: Tensor, _out: Any, shape: Sequence[int], align_corners: bool, *scales: float | None
+) -> Tensor:
+    """The transpose of linear interpolation: pixel i counts max(0, 1 − |o′ − i|) at the place o′ of o in the source."""
+    n = len(shape) - 2
+    for axis in range(-n, 0):
+        size, out = shape[axis], grad.shape[axis]
+        scale = scales[axis] if len(scales) == n else None
+        o = torch.arange(out, dtype=grad.dtype, device=grad.device)
+        if align_corners:
+            place = o * ((size - 1) / (out - 1) if out > 1 else 0.0)
+        else:
+            place = torch.clamp_min((o + 0.5) * (size / out if scale is None else 1 / scale) - 0.5, 0.0)
+        place = torch.clamp_max(place, size - 1)
+        at = torch.arange(size, dtype=grad.dtype, device=grad.device)
+        grad = _along(grad, torch.clamp_min(1 - (place[:, None] - at).abs(), 0.0), axis)
+    return grad
+
+
+def replication_backward(grad: Tensor, x: Tensor, padding: Sequence[int]) -> Tensor:
+    """The transpose of repeating the border: what lies outside counts for the border."""
+    for number, axis in enumerate(range(-1, -1 - len(padding) // 2, -1)):
+        size, out = x.shape[axis], grad.shape[axis]
+        taken = torch.clamp(torch.arange(out, device=grad.device) - padding[2 * number], 0, size - 1)
+        at = torch.arange(size, device=grad.device)
+        grad = _along(grad, (taken[:, None] == at).to(grad.dtype), axis)
+    return grad
+
+
+def _along(grad: Tensor, matrix: Tensor, axis: int) -> Tensor:
+    """Σ_o matrix[o, i] · grad[…, o, …] along one axis."""
+    return (grad.movedim(axis, -1) @ matrix).movedim(-1, axis)
+
+
+def _every(n: int, given: Sequence[int]) -> list[int]:
+    """One number for each dimension, where one stands for all."""
+    return list(given) * n if len(given) == 1 else list(given)
+
+
+_OWN: dict[Any, Callable[..., Any]] = {
+    aten.convolution_backward.default: convolution_backward,
+    aten.avg_pool2d_backward.default: avg_pool_backward,
+    aten.avg_pool3d_backward.default: avg_pool_backward,
+    aten._adaptive_avg_pool2d_backward.default: adaptive_avg_pool_backward,  # noqa: SLF001
+    aten._adaptive_avg_pool3d_backward.default: adaptive_avg_pool_backward,  # noqa: SLF001
+    aten.max_pool3d_with_indices_backward.default: scattered,
+    aten.adaptive_max_pool2d_backward.default: scattered,
+    aten.adaptive_max_pool3d_backward.default: scattered,
+    aten.upsample_nearest1d_backward.default: nearest_backward,
+    aten.upsample_nearest2d_backward.default: nearest_backward,
+    aten.upsample_nearest3d_backward.default: nearest_backward,
+    aten._upsample_nearest_exact1d_backward.default: partial(nearest_backward, middle=True),  # noqa: SLF001
+    aten._upsample_nearest_exact2d_backward.default: partial(nearest_backward, middle=True),  # noqa: SLF001
+    aten._upsample_nearest_exact3d_backward.default: partial(nearest_backward, middle=True),  # noqa: SLF001
+    aten.upsample_linear1d_backward.default: linear_backward,
+    aten.upsample_bilinear2d_backward.default: linear_backward,
+    aten.upsample_trilinear3d_backward.default: linear_backward,
+    aten.replication_pad1d_backward.default: replication_backward,
+    aten.replication_pad2d_backward.default: replication_backward,
+    aten.replication_pad3d_backward.default: replication_backward,
+}

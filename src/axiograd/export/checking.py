@@ -1,0 +1,214 @@
+"""Is what was exported what runs here? On inputs that the export has not seen, in several batch sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, fx
+
+from axiograd._target import logits
+from axiograd.attribution._arguments import Arguments, Model
+from axiograd.attribution._gradient import run
+from axiograd.attribution._state import attribution_pass
+from axiograd.errors import ExportError
+from axiograd.export.card import Check
+from axiograd.export.joint import Asked, Joint, tensor_slots
+from axiograd.homogeneity import Certificate
+
+#: Runs the exported file: input name → value, to output name → value.
+Runner = Callable[[Mapping[str, Tensor]], dict[str, Tensor]]
+
+BATCHES = (1, 2, 5)
+#: A row counts as a tie if shifting its input by this part of itself, about what rounding does to activations, moves
+#: its attributions as much as the exported file is off.
+SHIFT = 1e-6
+_SHIFTS = 4
+_MARGIN = 4.0
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is compared with the file."""
+
+    model: Model
+    arguments: Arguments
+    baselines: Sequence[Tensor] | None
+    certificate: Certificate
+    asked: Asked
+    joint: Joint
+
+    @property
+    def attributions(self) -> list[str]:
+        """The names of the attributions among the outputs."""
+        return [name for name in self.joint.outputs if name.startswith("attribution")]
+
+
+def check(subject: Subject, runner: Runner, *, tolerance: float) -> Check:
+    """Compare outputs, attributions and gap with eager autograd; raise `ExportError` where they differ."""
+    generator = torch.Generator().manual_seed(20)
+    output_error, error, gap, ties, gates, tied, samples = 0.0, 0.0, 0.0, 0, 0, 0.0, 0
+    sizes = BATCHES if subject.joint.dynamic[-1] else (len(subject.joint.examples[-1]),)
+    for arguments in _unseen(subject, sizes, generator):
+        output, attributions, ask = eager(subject, arguments, None, generator)
+        found = runner(named(subject, arguments, ask))
+        samples += arguments.batch
+        output_error = max(output_error, float(_relative([found["output"]], [output]).max()))
+        errors = _relative([found[name] for name in subject.attributions], attributions)
+        whole = torch.stack([a.abs().flatten(1).sum(1) for a in attributions]).sum(0)
+        gap = max(
+            gap,
+            float(torch.where(whole > 0, found["gap"].abs() / whole, found["gap"].abs()).nan_to_num(torch.inf).max()),
+        )
+        for row in (errors.nan_to_num(torch.inf) > tolerance).nonzero().flatten().tolist():
+            moved, switched = _moved(subject, arguments.rows(slice(row, row + 1)), ask[row : row + 1], generator)
+            if not float(errors[row]) <= _MARGIN * moved:
+                raise ExportError(
+                    f"the exported graph's attributions differ from PyTorch's by {float(errors[row]):.1e} of the "
+                    f"largest (tolerance {tolerance:.0e}), and not because of a tie: shifting that input by "
+                    f"{SHIFT:.0e} moves them by {moved:.1e}. Nothing was written; please report the model."
+                )
+            ties, gates, tied = ties + 1, gates + switched, max(tied, float(errors[row]))
+            errors[row] = 0.0
+        error = max(error, float(errors.max()))
+        _check_largest(subject, arguments, runner, found, tolerance)
+    # Outputs are continuous, so that ties excuse nothing; and where the proof is exact, so is the sum.
+    for what, value in (("outputs", output_error), ("gap", gap if subject.certificate.exact else 0.0)):
+        if not value <= tolerance:
+            raise ExportError(
+                f"the exported graph's {what} differ from PyTorch's by {value:.1e} (relative; tolerance "
+                f"{tolerance:.0e}). Nothing was written. A network that amplifies rounding needs tolerance=."
+            )
+    _check_edges(subject, runner)
+    return Check(samples, tuple(sizes), output_error, error, gap, ties, gates, tied)
+
+
+def eager(
+    subject: Subject, arguments: Arguments, ask: Tensor | None, generator: torch.Generator
+) -> tuple[Tensor, list[Tensor], Tensor]:
+    """Output, attributions and what was asked, by PyTorch's own autograd on the user's model."""
+    x = [feature.detach().clone().requires_grad_() for feature in arguments.features]
+    with attribution_pass(subject.model, x[0].device, create_graph=False, preserve=True):
+        output = logits(run(subject.model, arguments, x))
+        flat = output.flatten(1) if output.dim() > 1 else output[:, None]
+        if ask is None and subject.asked == "weights":
+            ask = torch.randn(output.shape, generator=generator).to(output)
+        elif ask is None:
+            ask = torch.randint(flat.shape[1], (len(flat),), generator=generator)
+        weighted = subject.asked == "weights"
+        score = (flat * ask.flatten(1)).sum(1) if weighted else flat.gather(1, ask[:, None]).squeeze(1)
+        gradients = torch.autograd.grad(score.sum(), x, materialize_grads=True)
+    origins = subject.baselines or [torch.zeros(())] * len(x)
+    attributions = [
+        ((each.detach() - origin) * gradient / (subject.certificate.degree or 1.0))
+        for each, origin, gradient in zip(x, origins, gradients, strict=True)
+    ]
+    return output.detach(), attributions, ask
+
+
+def named(subject: Subject, arguments: Arguments, ask: Tensor) -> dict[str, Tensor]:
+    """The graph's inputs by name."""
+    where, names = tensor_slots(arguments)
+    values = [arguments.positional[s] if isinstance(s, int) else arguments.keyword[s] for s in where]
+    return {**dict(zip(names, values, strict=True)), subject.joint.inputs[-1]: ask}
+
+
+def _unseen(subject: Subject, sizes: Sequence[int], generator: torch.Generator) -> Iterator[Arguments]:
+    """Rows of the examples' mean and spread; what is not attributed is taken over."""
+    for size in sizes:
+        times = -(-size // subject.arguments.batch)
+        rows = subject.arguments.rows(slice(None), times).rows(slice(0, size))
+        drawn = [_like(feature, generator) for feature in rows.features]
+        yield _filled(rows, drawn)
+
+
+def _like(feature: Tensor, generator: torch.Generator) -> Tensor:
+    spread = feature.std() if feature.numel() > 1 else torch.ones(())
+    spread = torch.where(spread > 0, spread, torch.ones(()).to(spread))
+    return (torch.randn(feature.shape, generator=generator) * float(spread) + float(feature.mean())).to(feature)
+
+
+def _filled(arguments: Arguments, features: Sequence[Tensor]) -> Arguments:
+    positional, keyword = list(arguments.positional), dict(arguments.keyword)
+    for slot, feature in zip(arguments.slots, features, strict=True):
+        if isinstance(slot, int):
+            positional[slot] = feature
+        else:
+            keyword[slot] = feature
+    return replace(arguments, positional=tuple(positional), keyword=keyword)
+
+
+def _relative(found: Sequence[Tensor], expected: Sequence[Tensor]) -> Tensor:
+    """Per row: the largest difference, over all tensors, by the largest expected value."""
+    rows = [(a - b).abs().reshape(len(a), -1).amax(1) for a, b in zip(found, expected, strict=True)]
+    scale = torch.stack([b.abs().reshape(len(b), -1).amax(1) for b in expected]).amax(0)
+    difference = torch.stack(rows).amax(0)
+    return torch.where(difference == 0, 0.0, difference / scale)
+
+
+def _moved(subject: Subject, row: Arguments, ask: Tensor, generator: torch.Generator) -> tuple[float, int]:
+    """How far a shift as small as rounding moves one row's attributions, and how many gates it switches."""
+    _, before, _ = eager(subject, row, ask, generator)
+    gates = _gates(subject, row, ask)
+    moved, switched = 0.0, 0
+    for _ in range(_SHIFTS):
+        noise = [torch.randn(x.shape, generator=generator).to(x) for x in row.features]
+        shifted = _filled(row, [x + SHIFT * x * n for x, n in zip(row.features, noise, strict=True)])
+        _, after, _ = eager(subject, shifted, ask, generator)
+        moved = max(moved, float(_relative(after, before).max()))
+        now = _gates(subject, shifted, ask)
+        switched = max(switched, sum(int((a != b).sum()) for a, b in zip(gates, now, strict=True)))
+    return moved, switched
+
+
+def _gates(subject: Subject, row: Arguments, ask: Tensor) -> list[Tensor]:
+    """Every yes or no, and every index, in the graph: the pieces between which a network's kinks lie."""
+    found: list[Tensor] = []
+
+    class Watching(fx.Interpreter):
+        def run_node(self, n: fx.Node) -> object:
+            result: object = super().run_node(n)
+            if n.op == "call_function" and isinstance(result, Tensor) and not result.is_floating_point():
+                found.append(result)
+            return result
+
+    times = 1 if subject.joint.dynamic[-1] else len(subject.joint.examples[-1])
+    values = list(named(subject, row.rows(slice(None), times), ask.repeat(times, *[1] * (ask.dim() - 1))).values())
+    with torch.no_grad():
+        Watching(subject.joint.program.module(check_guards=False)).run(*values)
+    return found
+
+
+def _check_largest(
+    subject: Subject, arguments: Arguments, runner: Runner, found: dict[str, Tensor], tolerance: float
+) -> None:
+    """Asked for −1, the graph explains the largest of its own outputs."""
+    if subject.asked == "weights":
+        return
+    largest = found["output"].flatten(1).argmax(1) if found["output"].dim() > 1 else torch.zeros(arguments.batch).long()
+    by_sign = runner(named(subject, arguments, torch.full_like(largest, -1)))
+    by_index = runner(named(subject, arguments, largest))
+    names = subject.attributions
+    error = float(_relative([by_sign[n] for n in names], [by_index[n] for n in names]).max())
+    if not error <= tolerance:
+        raise ExportError(
+            f"the exported graph explains another class than its largest output when asked for −1: {error}."
+        )
+
+
+def _check_edges(subject: Subject, runner: Runner) -> None:
+    """At the baseline nothing is attributed; a row with NaN is NaN, and its neighbours are not."""
+    rows = subject.arguments if subject.arguments.batch > 1 else subject.arguments.rows(slice(None), 2)
+    origins = subject.baselines or [torch.zeros(())] * len(rows.slots)
+    at_origin = [origin.to(x).expand_as(x).clone() for x, origin in zip(rows.features, origins, strict=True)]
+    ask = subject.joint.examples[-1][:1].repeat(rows.batch, *[1] * (subject.joint.examples[-1].dim() - 1))
+    found = runner(named(subject, _filled(rows, at_origin), ask))
+    wrong = [name for name in (*subject.attributions, "gap") if bool((found[name] != 0).any())]
+    if wrong and subject.certificate.exact:
+        raise ExportError(f"at its baseline the exported graph gives a {wrong[0]} that is not zero.")
+    broken = [x.clone() for x in rows.features]
+    broken[0].view(rows.batch, -1)[0, 0] = torch.nan
+    found = runner(named(subject, _filled(rows, broken), ask))
+    if not all(bool(value[0].isnan().all()) and not bool(value[1:].isnan().any()) for value in found.values()):
+        raise ExportError("an input with NaN in one row gives the exported graph numbers there, or NaN in other rows.")

@@ -1,0 +1,216 @@
+"""`export_onnx` and `export_pt2`: prediction, exact attribution and proof in one file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, get_args
+
+from axiograd._files import check_writable, write_atomically
+from axiograd._target import logits
+from axiograd._typing import Inputs
+from axiograd.attribution._arguments import Arguments, Model
+from axiograd.attribution._state import unwrapped
+from axiograd.attribution.x_gradient import _ReadOut
+from axiograd.datasets import Preprocess
+from axiograd.errors import ConfigurationError, DataMissingError, NotHomogeneousError, StorageError
+from axiograd.export.card import Card, baseline_in_words, versions, weights_hash
+from axiograd.export.checking import Subject, check
+from axiograd.export.joint import Asked, join, narrowed
+from axiograd.homogeneity import Certificate, certify
+from axiograd.homogeneity.behind import modules_behind
+
+TOLERANCE = 1e-5
+
+
+def export_onnx(
+    model: Model,
+    example_inputs: Inputs,
+    path: str | os.PathLike[str],
+    *,
+    baseline: Any = None,
+    additional_forward_args: Any = None,
+    target: Asked = "index",
+    sizes: bool = False,
+    pool: int | None = None,
+    preprocessing: Preprocess | str | None = None,
+    inside: bool = False,
+    classes: Sequence[str] = (),
+    tolerance: float = TOLERANCE,
+) -> Card:
+    """Write F(x), (x − b)·∇F(x)/k and Σ attribution − F(x) of a certified model as one ONNX graph.
+
+    Inputs of the graph: the model's (``input``, or their names) and ``target``, one int64 per sample, −1 for the
+    largest output; with ``target="weights"`` instead ``weights``, one number per output. Outputs: ``output``,
+    ``attribution`` (``attribution_NAME`` where several inputs scale), ``gap``, and with ``pool=8`` also ``pooled``, the
+    attributions summed over channels and windows of 8 × 8 pixels. The batch is free; with ``sizes=True`` so are height
+    and width. The model is exported in eval mode, whichever it is in, and the file is run by onnxruntime and compared
+    with the model before it is kept.
+
+    >>> import tempfile, torch
+    >>> from torch import nn
+    >>> model = nn.Sequential(nn.Linear(3, 4, bias=False), nn.ReLU(), nn.Linear(4, 2, bias=False))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     card = export_onnx(model, torch.randn(2, 3), f"{folder}/model.onnx")
+    >>> card.certificate.degree, [name for name, *_ in card.outputs], card.check.attribution_error < 1e-5
+    (1.0, ['output', 'attribution', 'gap'], True)
+    """
+    from axiograd.export.onnx_file import require_onnx, runner, signatures, to_bytes, to_onnx
+
+    goal = _goal(path, ".onnx")
+    onnx = require_onnx()
+    import onnxruntime
+
+    if inside and not isinstance(preprocessing, Preprocess):
+        raise ConfigurationError("inside=True needs preprocessing=, an axiograd.datasets.Preprocess.")
+    with evaluating(model):
+        made = _make(model, example_inputs, baseline, additional_forward_args, target, sizes=sizes, pool=pool)
+        proto = to_onnx(made.joint)
+        outcome = check(made, runner(proto.SerializeToString()), tolerance=tolerance)
+    if inside and isinstance(preprocessing, Preprocess):
+        from axiograd.export.inside import with_preprocessing
+
+        proto = with_preprocessing(proto, preprocessing, made)
+    card = Card(
+        made.certificate,
+        *signatures(proto),
+        baseline_in_words(made.joint.features, made.baselines),
+        preprocessing=str(preprocessing or ""),
+        inside=inside,
+        classes=tuple(classes),
+        pool=pool,
+        weights=weights_hash(model),
+        versions=versions(onnx=onnx.__version__, onnxruntime=onnxruntime.__version__),
+        check=outcome,
+    )
+    write_atomically(goal, to_bytes(proto, card))
+    return card
+
+
+def export_pt2(
+    model: Model,
+    example_inputs: Inputs,
+    path: str | os.PathLike[str],
+    *,
+    baseline: Any = None,
+    additional_forward_args: Any = None,
+    target: Asked = "index",
+    sizes: bool = False,
+    pool: int | None = None,
+    preprocessing: Preprocess | str | None = None,
+    classes: Sequence[str] = (),
+    tolerance: float = TOLERANCE,
+) -> Card:
+    """The same graph in torch.export's own format: `torch.export.load(path).module()(x, target)` runs it.
+
+    >>> import tempfile, torch
+    >>> from torch import nn
+    >>> model, x = nn.Sequential(nn.Linear(3, 2, bias=False), nn.ReLU()), torch.ones(1, 3)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = export_pt2(model, x, f"{folder}/model.pt2")
+    ...     output, attribution, gap = torch.export.load(f"{folder}/model.pt2").module()(x, torch.tensor([1]))
+    >>> torch.allclose(output, model(x)), attribution.shape, gap.abs().item() < 1e-6
+    (True, torch.Size([1, 3]), True)
+    """
+    from axiograd.export.pt2_file import runner, signatures, to_bytes
+
+    goal = _goal(path, ".pt2")
+    with evaluating(model):
+        made = _make(model, example_inputs, baseline, additional_forward_args, target, sizes=sizes, pool=pool)
+        card = Card(
+            made.certificate,
+            *signatures(made.joint),
+            baseline_in_words(made.joint.features, made.baselines),
+            preprocessing=str(preprocessing or ""),
+            classes=tuple(classes),
+            pool=pool,
+            weights=weights_hash(model),
+            versions=versions(),
+        )
+        outcome = check(made, runner(made.joint, to_bytes(made.joint, card)), tolerance=tolerance)
+    card = replace(card, check=outcome)
+    write_atomically(goal, to_bytes(made.joint, card))
+    return card
+
+
+def read(path: str | os.PathLike[str]) -> Card:
+    """What an exported file says about itself, and whether it is as it was written (``card.intact``)."""
+    file = Path(path)
+    if not file.is_file():
+        raise DataMissingError(f"there is no file {file}.")
+    if file.suffix == ".pt2":
+        from axiograd.export.pt2_file import read_pt2
+
+        return read_pt2(file)
+    from axiograd.export.onnx_file import read_onnx
+
+    return read_onnx(file)
+
+
+@contextmanager
+def evaluating(model: Model) -> Iterator[None]:
+    """Eval mode, in which models are shipped, and each module's own afterwards."""
+    modules = [each for root in modules_behind(model) for each in root.modules()]
+    modes = [(module, module.training) for module in modules]
+    for module in modules:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def _goal(path: str | os.PathLike[str], suffix: str) -> Path:
+    goal = Path(path)
+    if goal.suffix != suffix:
+        raise ConfigurationError(f"{goal}: the file's name ends in {suffix}.")
+    if goal.is_dir():
+        raise StorageError(f"Cannot write {str(goal)!r}: it is a folder.")
+    check_writable(goal.parent)
+    return goal
+
+
+def _make(
+    model: Model,
+    example_inputs: Inputs,
+    baseline: Any,
+    additional: Any,
+    asked: Asked,
+    *,
+    sizes: bool,
+    pool: int | None,
+) -> Subject:
+    """Certify the model and make the graph."""
+    if asked not in get_args(Asked):
+        raise ConfigurationError(f"target={asked!r}: choose one of {', '.join(get_args(Asked))}.")
+    model = unwrapped(model)
+    arguments = Arguments.ensure(example_inputs, additional).prepared(create_graph=False)
+    baselines = None
+    if baseline is not None:
+        filled = arguments.fill(baseline, "baseline")
+        baselines = [narrowed(b, slot) for b, slot in zip(filled, arguments.slots, strict=True)]
+    certificate = _certified(model, example_inputs, baseline, additional, arguments)
+    joint = join(
+        model, arguments, degree=certificate.degree or 1.0, baselines=baselines, asked=asked, pool=pool, sizes=sizes
+    )
+    return Subject(model, arguments, baselines, certificate, asked, joint)
+
+
+def _certified(model: Model, inputs: Inputs, baseline: Any, additional: Any, arguments: Arguments) -> Certificate:
+    def proof(one: Model) -> Certificate:
+        return certify(one, inputs, baseline=baseline, additional_forward_args=additional, wrt=arguments.slots)
+
+    certificate = proof(model)
+    if not certificate.ok and len(certificate.degrees) > 1:  # outputs beside the logits are not exported
+        certificate = proof(_ReadOut(model, logits))
+    if not certificate.ok:
+        raise NotHomogeneousError(
+            f"only a homogeneous model has Integrated Gradients as one graph, and this one is not certified.\n"
+            f"{certificate}\nConvert it first: axiograd.to_xdnn(model, example_inputs).model, or "
+            "`axiograd convert SPEC -o FILE.safetensors`."
+        )
+    return certificate

@@ -1,0 +1,295 @@
+"""Forward pass, input gradient and completeness gap as one static graph."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, fx, nn
+from torch._dispatch.python import enable_python_dispatcher
+from torch.export import Dim, ExportedProgram, export
+from torch.export.graph_signature import InputKind
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils import _pytree as pytree
+
+from axiograd._target import logits
+from axiograd.attribution._arguments import Arguments, Model
+from axiograd.errors import BaselineError, DisconnectedError, InputError
+from axiograd.export.backward import decompositions
+from axiograd.homogeneity.trace import AsModule, untouched
+
+#: How the graph is told what to explain: one index per sample, or one weight per output.
+Asked = Literal["index", "weights"]
+IMAGES = 4  # [batch, channels, height, width]
+
+
+@dataclass(frozen=True)
+class Joint:
+    """The graph, and what its inputs and outputs are called."""
+
+    program: ExportedProgram
+    inputs: tuple[str, ...]
+    #: Those of the inputs that are attributed.
+    features: tuple[str, ...]
+    outputs: tuple[str, ...]
+    #: Per input (the target included), which dimensions take any size: {dimension: name}.
+    dynamic: tuple[dict[int, str], ...]
+    #: Blank values for the inputs, of the sizes that the graph was made with.
+    examples: tuple[Tensor, ...]
+    #: The nodes of the model alone, which know their lines.
+    forward: tuple[fx.Node, ...] = ()
+
+
+class _Flat(nn.Module):
+    """The model as a function of tensors alone, in the order of the graph's inputs, returning its logits."""
+
+    def __init__(self, model: Model, arguments: Arguments, where: Sequence[int | str]) -> None:
+        super().__init__()
+        self.model = model if isinstance(model, nn.Module) else AsModule(model)
+        self._arguments, self._where = arguments, tuple(where)
+
+    def forward(self, tensors: list[Tensor]) -> Tensor:
+        positional, keyword = list(self._arguments.positional), dict(self._arguments.keyword)
+        for slot, tensor in zip(self._where, tensors, strict=True):
+            if isinstance(slot, int):
+                positional[slot] = tensor
+            else:
+                keyword[slot] = tensor
+        return logits(self.model(*positional, **keyword))
+
+
+def join(
+    model: Model,
+    arguments: Arguments,
+    *,
+    degree: float,
+    baselines: Sequence[Tensor] | None,
+    asked: Asked = "index",
+    pool: int | None = None,
+    sizes: bool = False,
+) -> Joint:
+    """(x, target) ↦ (F(x), (x − b)·∇F_target(x)/k, Σ attribution − F_target(x)) as a program of forward operators."""
+    twice = (
+        arguments if arguments.batch > 1 else arguments.rows(slice(None), 2)
+    )  # one row would be taken for a constant
+    where, names = tensor_slots(twice)
+    if pool is not None:
+        _check_pool(pool, twice)
+    features = [where.index(slot) for slot in twice.slots]
+    tensors = [twice.positional[s] if isinstance(s, int) else twice.keyword[s] for s in where]
+    free = [_free(tensor, twice.batch, sizes=sizes) for tensor in tensors]
+    with untouched(model), sdpa_kernel(SDPBackend.MATH):  # the other kernels' gradients are no operators elsewhere
+        warnings.simplefilter("ignore")
+        flat = _Flat(model, twice, where)
+        forward = export(flat, (tensors,), dynamic_shapes=([dict.fromkeys(each, Dim.AUTO) for each in free],))
+        graph, ask = _differentiated(forward, features, _Explain(degree, baselines, asked, pool), twice.batch)
+        # The file keeps them: no data of the user's.
+        examples = (*(torch.zeros_like(each) for each in tensors), ask)
+        shapes = tuple(dict.fromkeys(each, Dim.AUTO) for each in (*free, {0: ""}))
+        whole = _with_weights(graph, forward, baselines or (), [*names, _asked_name(asked)])
+        program = export(whole, examples, dynamic_shapes=shapes)
+    single = len(features) == 1
+    given = ["attribution" if single else f"attribution_{names[i]}" for i in features]
+    pooled = [] if pool is None else [name.replace("attribution", "pooled") for name in given]
+    return Joint(
+        program,
+        (*names, _asked_name(asked)),
+        tuple(names[i] for i in features),
+        ("output", *given, *pooled, "gap"),
+        _dynamic(program, (*free, {0: "batch"})),
+        examples,
+        tuple(forward.graph.nodes),
+    )
+
+
+@dataclass(frozen=True)
+class _Explain:
+    """From outputs to what the graph returns."""
+
+    degree: float
+    baselines: Sequence[Tensor] | None
+    asked: Asked
+    pool: int | None
+
+    def score(self, output: Tensor, ask: Tensor) -> Tensor:
+        """One scalar per sample; an index of −1 is the largest output's."""
+        flat = output.flatten(1) if output.dim() > 1 else output[:, None]
+        if self.asked == "weights":
+            return (flat * ask.flatten(1)).sum(1)
+        largest = flat.detach().argmax(1)
+        # Below −1 runtimes would count from the end: such an index is sent out of range, where they all complain.
+        index = torch.where(ask == -1, largest, torch.where(ask < 0, flat.shape[1], ask))
+        return flat.gather(1, index[:, None]).squeeze(1)
+
+    def __call__(self, run: Callable[[Sequence[Tensor]], Tensor], features: Sequence[Tensor], ask: Tensor) -> Any:
+        x = [feature.detach().requires_grad_() for feature in features]
+        with torch.enable_grad():
+            output = run([each.clone() for each in x])
+            score = self.score(output, ask)
+            if not score.requires_grad:
+                raise DisconnectedError("the model's output does not depend on its floating-point inputs.")
+            gradients = torch.autograd.grad(score.sum(), x, materialize_grads=True)
+        attributions = []
+        for i, (feature, gradient) in enumerate(zip(features, gradients, strict=True)):
+            away = feature if self.baselines is None else feature - self.baselines[i]
+            product = away * gradient
+            attributions.append(product if self.degree == 1 else product / self.degree)
+        # Comparisons with NaN are all false, and what a runtime's maximum makes of it differs: so it is said outright.
+        finite = torch.stack([(feature - feature == 0).flatten(1).all(1) for feature in features]).all(0)
+        nothing = torch.full((), torch.nan, dtype=output.dtype, device=output.device)
+        total = torch.stack([each.flatten(1).sum(1) for each in attributions]).sum(0)
+
+        def defined(value: Tensor) -> Tensor:
+            value = value.detach()
+            return torch.where(finite.reshape(-1, *[1] * (value.dim() - 1)), value, nothing)
+
+        pooled = [] if self.pool is None else [window_sums(each, self.pool) for each in attributions]
+        return tuple(defined(each) for each in (output, *attributions, *pooled, total - score))
+
+
+def window_sums(attribution: Tensor, window: int) -> Tensor:
+    """Attributions summed over channels and windows of pixels; the last windows may be smaller, and nothing is lost.
+
+    >>> window_sums(torch.ones(1, 3, 5, 4), 4)
+    tensor([[[48.],
+             [12.]]])
+    """
+    summed = attribution.sum(1, keepdim=True)
+    height, width = summed.shape[-2:]
+    padded = F.pad(summed, (0, -width % window, 0, -height % window))
+    windows: Tensor = padded.unflatten(-1, (-1, window)).unflatten(-3, (-1, window))
+    return windows.sum((-1, -3)).squeeze(1)
+
+
+def _differentiated(
+    forward: ExportedProgram, features: Sequence[int], explain: _Explain, batch: int
+) -> tuple[fx.GraphModule, Tensor]:
+    """The forward program traced once more together with its gradient; and an example of what is asked."""
+    places = [node.meta["val"] for node in forward.graph.nodes if node.op == "placeholder"]
+    n_weights = sum(spec.kind != InputKind.USER_INPUT for spec in forward.graph_signature.input_specs)
+    result = forward.graph.output_node().args[0][-1].meta["val"]  # its one output
+    mode = places[n_weights].fake_mode
+    own = [] if explain.baselines is None else [mode.from_tensor(each) for each in explain.baselines]
+    if explain.asked == "weights":
+        example = torch.ones([batch, *result.shape[1:]], dtype=result.dtype)
+    else:
+        example = torch.full((batch,), -1)
+    with mode:
+        rows = places[n_weights + features[0]].shape[0]
+        ask = torch.empty([rows, *example.shape[1:]], dtype=example.dtype)
+
+    def both(*values: Tensor) -> Any:
+        weights, tensors = values[:n_weights], list(values[n_weights : len(places)])
+        *baselines, asked = values[len(places) :]
+
+        def run(scaling: Sequence[Tensor]) -> Tensor:
+            for i, each in zip(features, scaling, strict=True):
+                tensors[i] = each
+            outputs: Sequence[Tensor] = fx.Interpreter(forward.graph_module).run(*weights, *tensors)
+            return outputs[-1]
+
+        chosen = replace(explain, baselines=baselines or None)
+        return chosen(run, [tensors[i] for i in features], asked)
+
+    with mode, enable_python_dispatcher():
+        graph = make_fx(both, decomposition_table=decompositions())(*places, *own, ask)
+    graph.graph.eliminate_dead_code()
+    return graph, example
+
+
+def _with_weights(
+    graph: fx.GraphModule, forward: ExportedProgram, baselines: Sequence[Tensor], names: Sequence[str]
+) -> fx.GraphModule:
+    """The graph with its weights inside, under the names that they have in the model."""
+    held: list[tuple[str, Tensor] | None] = []
+    for spec in forward.graph_signature.input_specs:
+        if spec.kind == InputKind.USER_INPUT or spec.target is None:
+            held.append(None)
+        else:
+            value = forward.state_dict.get(spec.target, forward.constants.get(spec.target))
+            name = spec.target.removeprefix("model.").replace(".", "_")
+            held.append((f"weight_{name}", value.detach()))
+    held += [(f"baseline_{i}", each) for i, each in enumerate(baselines)]
+    root, left = nn.Module(), iter(names)
+    places = [node for node in graph.graph.nodes if node.op == "placeholder"]
+    for node, value in zip_longest(places, held):
+        if value is None:
+            node.name = node.target = next(left)
+            continue
+        root.register_buffer(*value)
+        with graph.graph.inserting_before(node):
+            attribute = graph.graph.get_attr(value[0])
+        attribute.meta.update(node.meta)
+        node.replace_all_uses_with(attribute)
+        graph.graph.erase_node(node)
+    return fx.GraphModule(root, graph.graph)
+
+
+def tensor_slots(arguments: Arguments) -> tuple[list[int | str], list[str]]:
+    """Where the tensors of a call are, and what the graph calls them; everything else is a constant."""
+    every: list[tuple[int | str, Any]] = [*enumerate(arguments.positional), *arguments.keyword.items()]
+    for slot, value in every:
+        if not isinstance(value, Tensor) and any(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves(value)):
+            raise InputError(
+                f"input {slot!r} is a {type(value).__name__} with tensors in it: an exported graph takes tensors. Wrap "
+                "the model in a function that takes them one by one."
+            )
+    where = [slot for slot, value in every if isinstance(value, Tensor)]
+    alone = len(where) == 1
+    names = [slot if isinstance(slot, str) else "input" if alone else f"input_{slot}" for slot in where]
+    taken = {"target", "weights", "output", "gap"} & set(names)
+    if taken:
+        raise InputError(f"input {taken.pop()!r} has the name of one of the graph's own: call it differently.")
+    return where, names
+
+
+def _free(tensor: Tensor, batch: int, *, sizes: bool) -> dict[int, str]:
+    """Dimensions that shall take any size."""
+    found = {0: "batch"} if tensor.dim() and len(tensor) == batch else {}
+    if sizes and tensor.dim() == IMAGES:
+        found |= {2: "height", 3: "width"}
+    return found
+
+
+def _dynamic(program: ExportedProgram, wanted: Sequence[dict[int, str]]) -> tuple[dict[int, str], ...]:
+    """Those of the wanted dimensions that the model left open."""
+    places = {node.name: node.meta["val"] for node in program.graph.nodes if node.op == "placeholder"}
+    values = [places[name] for name in program.graph_signature.user_inputs if isinstance(name, str)]
+    return tuple(
+        {i: name for i, name in each.items() if not isinstance(value.shape[i], int)}
+        for each, value in zip(wanted, values, strict=True)
+    )
+
+
+def _check_pool(pool: int, arguments: Arguments) -> None:
+    wrong = [tuple(feature.shape) for feature in arguments.features if feature.dim() != IMAGES]
+    if pool < 1 or wrong:
+        raise InputError(
+            f"pool={pool} for inputs of shape {(wrong or [tuple(f.shape) for f in arguments.features])[0]}: windows of "
+            "at least one pixel are summed in images, [batch, channels, height, width]."
+        )
+
+
+def narrowed(baseline: Tensor, name: int | str) -> Tensor:
+    """A baseline without its batch, and with one number where it is the same along a whole dimension.
+
+    >>> narrowed(torch.zeros(3, 1, 1).expand(2, 3, 8, 8), 0).shape
+    torch.Size([1, 3, 1, 1])
+    """
+    small = baseline[tuple(slice(0, 1) if step == 0 else slice(None) for step in baseline.stride())]
+    if len(small) > 1 and bool((small != small[:1]).any()):
+        raise BaselineError(
+            f"the baseline of input {name!r} differs from sample to sample: a graph has one for all. Give one without "
+            "a batch dimension."
+        )
+    return small[:1].detach().clone()
+
+
+def _asked_name(asked: Asked) -> str:
+    return "target" if asked == "index" else "weights"

@@ -1,0 +1,181 @@
+"""ONNX files: how a joint graph becomes one, runs, and is recognised as unchanged."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import warnings
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from axiograd.errors import ExportError, MissingExtraError, StorageError
+from axiograd.export.card import Card, Signature
+from axiograd.export.checking import Runner
+from axiograd.export.joint import Joint
+from axiograd.homogeneity.location import locate
+from axiograd.homogeneity.trace import untouched
+
+if TYPE_CHECKING:
+    import onnx
+
+KEY, DIGEST = "axiograd", "axiograd.sha256"
+#: What a protocol buffer can hold, less what is added to it.
+MOST = 2**31 - 2**20
+_NODE = re.compile(r"target=torch\.ops\.(?P<op>\w+\.\w+)")
+
+
+def require_onnx() -> Any:
+    """The three packages, or `MissingExtraError`."""
+    for package in ("onnx", "onnxscript", "onnxruntime"):
+        try:
+            __import__(package)
+        except ImportError as error:
+            raise MissingExtraError(package, "export", "an ONNX file") from error
+    import onnx
+
+    return onnx
+
+
+def to_onnx(joint: Joint) -> onnx.ModelProto:
+    """The graph in ONNX's operators."""
+    require_onnx()
+    held = sum(t.numel() * t.element_size() for t in joint.program.state_dict.values())
+    held += sum(t.numel() * t.element_size() for t in joint.program.constants.values() if isinstance(t, Tensor))
+    if held > MOST:
+        raise ExportError(
+            f"the weights take {held / 2**30:.1f} GB, and an ONNX file holds 2 at most: export to a .pt2 file, or a "
+            "model in smaller numbers."
+        )
+    with untouched(joint.program.graph_module):
+        warnings.simplefilter("ignore")
+        try:
+            made = torch.onnx.export(
+                joint.program,
+                input_names=list(joint.inputs),
+                output_names=list(joint.outputs),
+                dynamo=True,
+                verbose=False,
+            )
+        except torch.onnx.errors.OnnxExporterError as error:
+            raise _named(error, joint) from error
+        if made is None:
+            raise ExportError("PyTorch's ONNX exporter returned nothing.")
+        proto: onnx.ModelProto = made.model_proto
+    _name_sizes(proto, joint)
+    proto.producer_name = "axiograd"
+    return proto
+
+
+def _named(error: Exception, joint: Joint) -> ExportError:
+    """Which operator ONNX lacks, where it comes from, and what to do."""
+    chain: list[BaseException] = []
+    current: BaseException | None = error
+    while current is not None:
+        chain.append(current)
+        current = current.__cause__
+    ops = [match["op"] for each in chain for match in _NODE.finditer(str(each))]
+    if not ops:
+        return ExportError(f"PyTorch's ONNX exporter failed: {str(chain[-1]).strip().splitlines()[0]}.")
+    op = ops[0]
+    near = op.removesuffix("_backward").split(".")[-1].strip("_")
+    nodes = [n for n in joint.forward if near in str(n.target)]
+    place = locate(nodes[0]) if nodes else None
+    where = "" if place is None or not (place.source or place.module) else f" ({place.module} {place.source})"
+    code = f", in the line `{place.code}`" if place is not None and place.code else ""
+    return ExportError(
+        f"ONNX has no operator for {op}{where}{code}. Write that line with other operators, or export to a .pt2 file, "
+        "which takes every operator of PyTorch."
+    )
+
+
+def _name_sizes(proto: onnx.ModelProto, joint: Joint) -> None:
+    """Free sizes get names that a reader understands, in place of the tracer's symbols."""
+    names: dict[str, str] = {}
+    for value, free in zip(proto.graph.input, joint.dynamic, strict=True):
+        for i, name in free.items():
+            names.setdefault(value.type.tensor_type.shape.dim[i].dim_param, name)
+    del proto.graph.value_info[:]  # runtimes infer them
+    for value in (*proto.graph.input, *proto.graph.output):
+        for size in value.type.tensor_type.shape.dim:
+            if size.dim_param:
+                size.dim_param = names.get(size.dim_param, size.dim_param)
+
+
+def to_bytes(proto: onnx.ModelProto, card: Card) -> bytes:
+    """The file: the model with its card in it, and at the very end the hash of everything before.
+
+    Two protocol buffers, one after the other, are one with the fields of both: so the hash can cover what precedes it.
+    """
+    onnx = require_onnx()
+    proto.doc_string = str(card)
+    del proto.metadata_props[:]
+    proto.metadata_props.add(key=KEY, value=card.to_json())
+    content: bytes = proto.SerializeToString(deterministic=True)
+    tail = onnx.ModelProto()
+    tail.metadata_props.add(key=DIGEST, value=hashlib.sha256(content).hexdigest())
+    ending: bytes = tail.SerializeToString(deterministic=True)
+    return content + ending
+
+
+def signatures(proto: onnx.ModelProto) -> tuple[Signature, Signature]:
+    """Names, dtypes and sizes of inputs and of outputs."""
+    onnx = require_onnx()
+
+    def of(values: Iterable[Any]) -> Signature:
+        found = []
+        for value in values:
+            kind = value.type.tensor_type
+            dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type).name
+            found.append((value.name, dtype, tuple(d.dim_param or d.dim_value for d in kind.shape.dim)))
+        return tuple(found)
+
+    return of(proto.graph.input), of(proto.graph.output)
+
+
+def read_onnx(path: Path) -> Card:
+    """The card of a file, and whether the file is as it was written."""
+    onnx = require_onnx()
+    content = path.read_bytes()
+    proto = onnx.ModelProto()
+    try:
+        proto.ParseFromString(content)
+    except Exception as error:  # protobuf's own type differs between its implementations
+        raise StorageError(f"{path} is not an ONNX file, or not a complete one.") from error
+    said = {each.key: each.value for each in proto.metadata_props}
+    if KEY not in said:
+        raise StorageError(f"{path} was not written by axiograd: it says nothing about a certificate.")
+    tail = onnx.ModelProto()
+    tail.metadata_props.add(key=DIGEST, value=said.get(DIGEST, ""))
+    ending = tail.SerializeToString(deterministic=True)
+    before = content[: -len(ending)]
+    intact = content.endswith(ending) and hashlib.sha256(before).hexdigest() == said.get(DIGEST)
+    return Card.from_json(said[KEY], intact=intact)
+
+
+def runner(content: bytes) -> Runner:
+    """Run a file's bytes with onnxruntime, on as many threads as torch uses."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    options.log_severity_level = 4
+    try:
+        session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    except Exception as error:
+        raise ExportError(f"onnxruntime cannot load the exported graph: {str(error).strip()}.") from error
+    names = [each.name for each in session.get_outputs()]
+    known = {each.name for each in session.get_inputs()}
+
+    def run(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        given = {name: value.detach().cpu().contiguous().numpy() for name, value in inputs.items() if name in known}
+        try:
+            found = session.run(names, given)
+        except Exception as error:
+            raise ExportError(f"onnxruntime cannot run the exported graph: {str(error).strip()}.") from error
+        return {name: torch.from_numpy(value) for name, value in zip(names, found, strict=True)}
+
+    return run

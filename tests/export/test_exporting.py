@@ -1,0 +1,204 @@
+"""Files against Integrated Gradients by quadrature in float64, an oracle that knows nothing of graphs."""
+
+import copy
+from contextlib import suppress
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import axiograd
+from axiograd.errors import (
+    BaselineError,
+    ConfigurationError,
+    ExportError,
+    InputError,
+    NotHomogeneousError,
+    StorageError,
+)
+
+
+def fresh(inputs, batch):
+    """New values for every input, as a mapping of names."""
+    named = inputs if isinstance(inputs, dict) else {"input": inputs}
+    return {
+        name: torch.randn(batch, *x.shape[1:]) if x.is_floating_point() else torch.randint(2, (batch, *x.shape[1:]))
+        for name, x in named.items()
+    }
+
+
+def expected(model, values, options, score, quadrature):
+    """Outputs, and attributions by name, in float64."""
+    double = copy.deepcopy(model).double()
+    scaling = {name: x.double() for name, x in values.items() if x.is_floating_point()}
+    rest = {name: x for name, x in values.items() if name not in scaling}
+
+    def run(*points):
+        if "input" in values:
+            return double(*points)
+        return double(**dict(zip(scaling, points, strict=True)), **rest)
+
+    baseline = options.get("baseline")
+    origins = [torch.zeros_like(x) if baseline is None else baseline.double().expand_as(x) for x in scaling.values()]
+    found = quadrature(lambda *points: score(run(*points)), list(scaling.values()), origins)
+    with torch.no_grad():
+        outputs = run(*scaling.values())
+    return outputs, dict(zip(scaling, found, strict=True))
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+def test_the_file_computes_integrated_gradients(exported, quadrature, batch):
+    _, model, inputs, options, _, session, _ = exported
+    torch.manual_seed(batch)
+    values = fresh(inputs, batch)
+    with torch.no_grad():
+        raw = model(**values) if isinstance(inputs, dict) else model(values["input"])
+    outputs = raw.reshape(batch, -1)
+    if options.get("target") == "weights":
+        asked = {"weights": torch.randn(outputs.shape)}
+        weights = asked["weights"].double()
+    else:
+        chosen = torch.randint(outputs.shape[1], (batch,))
+        chosen[0] = -1  # the largest
+        asked = {"target": chosen}
+        index = torch.where(chosen < 0, outputs.argmax(1), chosen)
+        weights = nn.functional.one_hot(index, outputs.shape[1]).double()
+    names = [each.name for each in session.get_outputs()]
+    found = dict(zip(names, session.run(names, {k: v.numpy() for k, v in (values | asked).items()}), strict=True))
+    score, attributions = expected(
+        model, values, options, lambda out: (out.reshape(batch, -1) * weights).sum(1), quadrature
+    )
+    np.testing.assert_allclose(found["output"], score.numpy(), rtol=1e-4, atol=1e-5)
+    for name, attribution in attributions.items():
+        key = "attribution" if len(attributions) == 1 else f"attribution_{name}"
+        scale = float(attribution.abs().max())
+        np.testing.assert_allclose(found[key], attribution.numpy(), rtol=0, atol=2e-5 * scale)
+    if "pooled" in found:
+        blocks = found["attribution"].sum(1)
+        windows = [[blocks[:, i : i + 4, j : j + 4].sum((1, 2)) for j in range(0, 19, 4)] for i in range(0, 21, 4)]
+        np.testing.assert_allclose(found["pooled"], np.moveaxis(np.array(windows), -1, 0), rtol=1e-4, atol=1e-6)
+    total = sum(found[k].reshape(batch, -1).sum(1) for k in found if k.startswith("attribution"))
+    np.testing.assert_allclose(found["gap"], 0, atol=1e-5 * max(1, float(np.abs(total).max())))
+
+
+def test_what_lies_outside_the_proof_has_an_answer(exported):
+    name, _, inputs, options, _, session, _ = exported
+    values = {k: v.numpy() for k, v in fresh(inputs, 2).items()}
+    scaling = next(iter(values))
+    origin = options.get("baseline", torch.zeros(()))
+    values[scaling][0] = np.broadcast_to(origin.numpy(), values[scaling][0].shape)
+    values[scaling][1].flat[0] = np.nan if name != "lift" else np.inf
+    outputs = session.get_outputs()
+    if options.get("target") == "weights":
+        asked = {"weights": np.ones((2, 4), dtype=np.float32)}
+    else:
+        asked = {"target": np.array([-1, -1])}
+    found = session.run(None, values | asked)
+    for each, value in zip(outputs, found, strict=True):
+        assert np.isnan(value[1]).all(), each.name
+        assert np.isfinite(value[0]).all(), each.name
+        if name != "products" or each.name in {"gap", "attribution_left"}:  # the other input is not zero
+            np.testing.assert_array_equal(value[0], 0)
+
+
+def test_a_wrong_target_or_size_is_an_error_at_run_time(exported):
+    _, _, inputs, options, _, session, _ = exported
+    values = {k: v.numpy() for k, v in fresh(inputs, 2).items()}
+    if options.get("target") != "weights":
+        for wrong in (99, -2):
+            with pytest.raises(Exception, match=r"out of data bounds|out of bounds|indices element"):
+                session.run(None, values | {"target": np.array([0, wrong])})
+    asked = {each.name: np.zeros((2, 4)[: len(each.shape)], np.int64) for each in session.get_inputs()[-1:]}
+    asked = {name: value.astype(np.float32) if name == "weights" else value for name, value in asked.items()}
+    with pytest.raises(Exception, match=r"Got invalid dimensions|Invalid rank"):
+        session.run(None, {**values, **asked, next(iter(values)): np.ones((2, 7), np.float32)})
+
+
+def test_the_card_is_read_back_and_a_change_is_noticed(exported, tmp_path):
+    *_, card, _, path = exported
+    found = axiograd.export.read(path)
+    assert found == card
+    assert found.intact
+    assert found.certificate.ok
+    content = bytearray(path.read_bytes())
+    for place in (len(content) // 3, len(content) // 2, len(content) - 70, len(content) - 20):
+        content[place] ^= 1
+        changed = tmp_path / "changed.onnx"
+        changed.write_bytes(content)
+        with suppress(StorageError):  # perhaps no longer a file that can be read
+            assert not axiograd.export.read(changed).intact
+        content[place] ^= 1
+
+
+def test_pt2_loads_without_the_package_and_agrees(tmp_path):
+    import subprocess
+    import sys
+
+    torch.manual_seed(0)
+    layers = nn.Linear(3, 8, bias=False), nn.ReLU(), nn.Dropout(), nn.Linear(8, 2, bias=False)
+    model = nn.Sequential(*layers).train()
+    path = tmp_path / "model.pt2"
+    card = axiograd.export_pt2(model, torch.randn(2, 3), path, classes=("no", "yes"))
+    assert model.training
+    assert model[2].training
+    model.eval()
+    assert axiograd.export.read(path) == card
+    assert axiograd.export.read(path).intact
+    x = torch.randn(5, 3)
+    torch.save(x, tmp_path / "x.pt")
+    code = f"""
+import sys
+sys.modules["axiograd"] = None
+import torch
+x = torch.load({str(tmp_path / "x.pt")!r})
+found = torch.export.load({str(path)!r}).module()(x, torch.tensor([0, 1, -1, 0, 1]))
+torch.save(found, {str(tmp_path / "found.pt")!r})
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    output, attribution, gap = torch.load(tmp_path / "found.pt")
+    chosen = torch.tensor([0, 1, 0, 0, 1])
+    chosen[2] = output[2].argmax()
+    oracle = axiograd.IntegratedGradients(model, n_steps=8).attribute(x, target=chosen)
+    torch.testing.assert_close(output, model(x).detach())
+    torch.testing.assert_close(attribution, oracle, rtol=1e-5, atol=1e-6)
+    assert float(gap.abs().max()) < 1e-6
+
+
+def test_a_regular_model_is_refused_with_the_line_and_the_way_out(tmp_path):
+    with pytest.raises(NotHomogeneousError, match=r"(?s)bias.*axiograd convert"):
+        axiograd.export_onnx(nn.Linear(3, 2), torch.ones(2, 3), tmp_path / "m.onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_wrong_use(tmp_path):
+    model, x = nn.Linear(3, 2, bias=False).eval(), torch.ones(2, 3)
+    with pytest.raises(ConfigurationError, match=r"ends in \.onnx"):
+        axiograd.export_onnx(model, x, tmp_path / "m.pb")
+    with pytest.raises(ConfigurationError, match="target='both'"):
+        axiograd.export_onnx(model, x, tmp_path / "m.onnx", target="both")
+    with pytest.raises(InputError, match="pool=8"):
+        axiograd.export_onnx(model, x, tmp_path / "m.onnx", pool=8)
+    with pytest.raises(BaselineError, match="from sample to sample"):
+        axiograd.export_onnx(model, x, tmp_path / "m.onnx", baseline=torch.randn(2, 3))
+    with pytest.raises(InputError, match="list with tensors"):
+        axiograd.export_pt2(lambda x, more: model(x) * more[0], (x, [x[:, :1] * 0 + 1]), tmp_path / "m.pt2")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError, match="is a file"):
+        axiograd.export_onnx(model, x, tmp_path / "file" / "m.onnx")
+    (tmp_path / "other.onnx").write_bytes(b"\x08\x08")
+    with pytest.raises(StorageError, match="not written by axiograd"):
+        axiograd.export.read(tmp_path / "other.onnx")
+    assert {path.name for path in tmp_path.iterdir()} == {"file", "other.onnx"}
+
+
+class Singular(nn.Module):
+    def forward(self, x):
+        return torch.linalg.svdvals(x.reshape(-1, 2, 2))
+
+
+def test_an_operator_that_onnx_lacks_is_named_with_its_line(tmp_path):
+    with pytest.raises(ExportError, match=r"svd.*test_exporting\.py:\d+.*svdvals.*\.pt2"):
+        axiograd.export_onnx(Singular().eval(), torch.randn(2, 4), tmp_path / "m.onnx")
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,52 @@
+"""Files that prepare images themselves, against Pillow and the model."""
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+import axiograd
+from axiograd.datasets import Preprocess
+from axiograd.errors import ConfigurationError, InputError
+
+HOW = Preprocess(resize=18, crop=16, mean=(103.0, 116.0, 123.0), std=(1.0, 2.0, 1.5), white=255.0, bgr=True)
+
+
+@pytest.fixture(scope="module")
+def net():
+    torch.manual_seed(0)
+    layers = nn.Conv2d(3, 4, 3, 2, bias=False), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 49, 3, bias=False)
+    return nn.Sequential(*layers).eval()
+
+
+def test_photos_of_any_size(net, tmp_path):
+    path = tmp_path / "model.onnx"
+    example = 50 * torch.randn(2, 3, 16, 16)
+    card = axiograd.export_onnx(net, example, path, preprocessing=HOW, inside=True, classes=("a", "b", "c"))
+    assert card.inputs[0] == ("image", "uint8", ("batch", "height", "width", 3))
+    assert axiograd.export.read(path) == card
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    generator = np.random.default_rng(1)
+    for height, width in ((40, 31), (18, 18), (25, 90), (9, 12)):
+        coarse = generator.integers(0, 256, (5, 6, 3), dtype=np.uint8)
+        image = Image.fromarray(coarse).resize((width, height))
+        output, attribution, gap = session.run(
+            None, {"image": np.asarray(image)[None], "target": np.array([-1], np.int64)}
+        )
+        x = HOW(image)[None]
+        expected = net(x).detach().numpy()
+        scale = np.abs(expected).max()
+        np.testing.assert_allclose(output, expected, atol=0.02 * scale)  # a level of 255 here and there
+        np.testing.assert_allclose(attribution.sum(), output.max(), rtol=1e-4)
+        assert np.abs(gap).max() < 1e-4 * scale
+
+
+def test_what_does_not_fit(net, tmp_path):
+    example = torch.randn(2, 3, 16, 16)
+    with pytest.raises(ConfigurationError, match="needs preprocessing="):
+        axiograd.export_onnx(net, example, tmp_path / "m.onnx", inside=True)
+    with pytest.raises(InputError, match="crops to 224"):
+        axiograd.export_onnx(net, example, tmp_path / "m.onnx", inside=True, preprocessing=Preprocess())
+    assert not list(tmp_path.iterdir())
