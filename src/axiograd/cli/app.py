@@ -23,6 +23,7 @@ from axiograd.cli.datasets import datasets
 from axiograd.cli.demo import demo
 from axiograd.cli.evaluate import evaluate
 from axiograd.cli.explain import explain
+from axiograd.cli.export import export
 from axiograd.cli.models import models
 from axiograd.cli.reproduce import reproduce
 from axiograd.cli.train import train
@@ -46,6 +47,7 @@ SUBCOMMANDS = (
     evaluate,
     audit,
     train,
+    export,
     reproduce,
     models,
     datasets,

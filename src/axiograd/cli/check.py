@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from axiograd.cli import options
 from axiograd.cli.certificates import show_certificate
+from axiograd.cli.export import show_file
 from axiograd.cli.output import speaking
 
 if TYPE_CHECKING:
@@ -29,11 +31,15 @@ def check(
     The proof goes through the model's operators, not through a list of layers. Biases that are zero do no harm; one
     of axiograd's models without --weights is checked with biases that are not.
 
+    An exported file (.onnx, .pt2) says what it is, and whether it is as it was written; exit code 1 if it is not.
+
     `axiograd check xalexnet`
 
     `axiograd check my_model.py:build --shape 3,224,224`
     """
     with speaking(as_json=json) as output:
+        if Path(spec).suffix in {".onnx", ".pt2"} and ":" not in spec:
+            raise typer.Exit(0 if show_file(output, spec) else 1)
         from axiograd.cli.spec import example_input, load_model
         from axiograd.homogeneity import certify
 
