@@ -2,6 +2,7 @@
 
 import onnxruntime
 import torch
+
 from support.command import axiograd
 
 SOURCE = """

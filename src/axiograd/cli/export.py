@@ -46,8 +46,8 @@ def export(
 ) -> None:
     """Write a model that is an X-DNN, with its attribution and its certificate, as one ONNX or .pt2 file.
 
-    The file takes the model's inputs and a target, and gives the output, the attribution and the gap between their sums.
-    It is run and compared with PyTorch before it is kept. `axiograd check FILE.onnx` says what a file is.
+    The file takes the model's inputs and a target, and gives the output, the attribution, and the gap between the two
+    sums. It is run and compared with PyTorch before it is kept. `axiograd check FILE.onnx` says what a file is.
 
     `axiograd export lifted.safetensors -o model.onnx`
 
