@@ -15,6 +15,7 @@ from axiograd._version import __version__
 from axiograd.attribution._arguments import Model
 from axiograd.errors import StorageError
 from axiograd.homogeneity import Certificate
+from axiograd.homogeneity.model import unwrap
 from axiograd.homogeneity.trace import AsModule
 
 FORMAT = 1
@@ -137,7 +138,8 @@ def weights_hash(model: Model) -> str:
     >>> weights_hash(layer) == before
     False
     """
-    state = (model if isinstance(model, nn.Module) else AsModule(model)).state_dict()
+    bare = unwrap(model)
+    state = (bare if isinstance(bare, nn.Module) else AsModule(bare)).state_dict()
     digest = hashlib.sha256()
     for name in sorted(state):
         value = state[name]

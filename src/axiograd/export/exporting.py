@@ -9,11 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
-from axiograd._files import check_writable, write_atomically
 from axiograd._target import logits
 from axiograd._typing import Inputs
 from axiograd.attribution._arguments import Arguments, Model
-from axiograd.attribution._state import unwrapped
 from axiograd.attribution.x_gradient import _ReadOut
 from axiograd.datasets import Preprocess
 from axiograd.errors import ConfigurationError, DataMissingError, NotHomogeneousError, StorageError
@@ -22,6 +20,8 @@ from axiograd.export.checking import Subject, check
 from axiograd.export.joint import Asked, join, narrowed
 from axiograd.homogeneity import Certificate, certify
 from axiograd.homogeneity.behind import modules_behind
+from axiograd.homogeneity.model import unwrap
+from axiograd.runs.files import check_writable, write_atomically
 
 TOLERANCE = 1e-5
 
@@ -187,7 +187,7 @@ def _make(
     """Certify the model and make the graph."""
     if asked not in get_args(Asked):
         raise ConfigurationError(f"target={asked!r}: choose one of {', '.join(get_args(Asked))}.")
-    model = unwrapped(model)
+    model = unwrap(model)
     arguments = Arguments.ensure(example_inputs, additional).prepared(create_graph=False)
     baselines = None
     if baseline is not None:
