@@ -48,7 +48,7 @@ def with_preprocessing(proto: onnx.ModelProto, how: Preprocess, subject: Subject
 
 
 def _text(how: Preprocess) -> str:
-    """The steps in ONNX's own notation; Resize rounds as Pillow does when it works on bytes."""
+    """The steps in ONNX's own notation; on bytes, with exclude_outside, Resize gives what Pillow gives."""
     lines = ["chw = Transpose <perm = [0, 3, 1, 2]> (image)"]
     pixels = "chw"
     if how.resize is not None:
@@ -60,7 +60,7 @@ def _text(how: Preprocess) -> str:
             "wanted = Div (scaled, shortest)",
             "untouched = Shape <start = 0, end = 2> (chw)",
             "size = Concat <axis = 0> (untouched, wanted)",
-            'resized = Resize <mode = "linear", antialias = 1, exclude_outside = 1> (chw, , , size)',  # borders as Pillow's
+            'resized = Resize <mode = "linear", antialias = 1, exclude_outside = 1> (chw, , , size)',
         ]
         pixels = "resized"
     if how.crop is not None:
