@@ -7,7 +7,7 @@ from torch import nn
 from axiograd import XGradient
 from axiograd.errors import InputError, TargetError
 from axiograd.homogeneity import verify
-from axiograd.homogeneity.conversion.norms import UncentredBatchNorm
+from axiograd.homogeneity.conversion.layers import UncentredBatchNorm
 from support.networks import HOMOGENEOUS, REGULAR, build
 
 X = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))

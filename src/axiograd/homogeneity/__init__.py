@@ -6,6 +6,12 @@ from axiograd.homogeneity.certificate import (
     Violation as Violation,
 )
 from axiograd.homogeneity.certification import certify as certify
-from axiograd.homogeneity.conversion import Conversion as Conversion, Edit as Edit, Lifted as Lifted, to_xdnn as to_xdnn
+from axiograd.homogeneity.conversion import (
+    Conversion as Conversion,
+    Edit as Edit,
+    Lifted as Lifted,
+    energy_share as energy_share,
+    to_xdnn as to_xdnn,
+)
 from axiograd.homogeneity.rules.registry import rule as rule
 from axiograd.homogeneity.verification import Verification as Verification, verify as verify

@@ -170,11 +170,17 @@ def _shared(node: fx.Node) -> Iterable[fx.Node]:
         if not inside or not str(node.target).startswith("wrap_with_"):
             return node.all_input_nodes
         return [n for body in inside for n in _operands(node, body.graph, _returned(body.graph))]
-    if schema.name in _FRESH_NAMES:
+    if schema.name in _FRESH_NAMES or isinstance(node.meta.get("val"), int | torch.SymInt):
         return ()
     if is_composite(node.target):
-        return node.all_input_nodes
+        # A result of another dtype is a new tensor; operators that read bits as another dtype declare it.
+        return [n for n in node.all_input_nodes if _dtype(n) in {None, _dtype(node)} or _dtype(node) is None]
     return [n for argument, value in _bound(node) if argument.alias_info is not None for n in _nodes(value)]
+
+
+def _dtype(node: fx.Node) -> torch.dtype | None:
+    value = node.meta.get("val")
+    return value.dtype if isinstance(value, torch.Tensor) else None
 
 
 def _bound(node: fx.Node) -> Iterable[tuple[Any, Any]]:

@@ -3,7 +3,7 @@ import pytest
 import torch
 from torch import nn
 
-from axiograd.homogeneity.conversion.activations import ACTIVATIONS, TwoSlopes, fit_slopes
+from axiograd.homogeneity.conversion.counterparts import ACTIVATIONS, TwoSlopes, fit_slopes
 
 
 def _make(kind: type[nn.Module]) -> nn.Module:

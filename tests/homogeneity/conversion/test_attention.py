@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from axiograd.homogeneity.conversion.attention import NormalisedAttention
 from axiograd.homogeneity.conversion.calibration import calibrate
-from axiograd.homogeneity.conversion.calling import ExampleCall
-from axiograd.homogeneity.conversion.surgery import Surgery
+from axiograd.homogeneity.conversion.example import ExampleCall
+from axiograd.homogeneity.conversion.layers import NormalisedAttention
+from axiograd.homogeneity.conversion.strip import Surgery
 
 
 class SelfAttention(nn.Module):
@@ -21,7 +21,7 @@ class SelfAttention(nn.Module):
 
 def _stripped(model, x):
     stripped, _ = Surgery().strip(copy.deepcopy(model))
-    calibrate(stripped, ExampleCall.ensure(x))
+    calibrate(stripped, ExampleCall.ensure(stripped, x))
     return stripped
 
 

@@ -8,8 +8,13 @@ from torch import nn
 from torch.nn import functional as F
 
 from axiograd import AttributionLoss, XGradient, to_xdnn
-from axiograd.homogeneity.conversion.norms import BATCH_NORMS, SCALE_KEEPING, ScaleKeeping, UncentredBatchNorm
-from axiograd.homogeneity.conversion.recurrent import RECURRENT
+from axiograd.homogeneity.conversion.layers import (
+    BATCH_NORMS,
+    RECURRENT,
+    SCALE_KEEPING,
+    ScaleKeeping,
+    UncentredBatchNorm,
+)
 from axiograd.priors import L1
 
 

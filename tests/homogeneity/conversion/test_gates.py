@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from axiograd.homogeneity.conversion.gates import GATES, NormalisedGate, NormalisedGLU
+from axiograd.homogeneity.conversion.counterparts import GATES, NormalisedGate, NormalisedGLU
 
 
 def _make(kind: type[nn.Module]) -> nn.Module:

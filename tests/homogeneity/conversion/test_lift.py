@@ -8,7 +8,7 @@ from torch import nn
 from axiograd import XGradient
 from axiograd.errors import BaselineError, ConfigurationError, InputError
 from axiograd.homogeneity import certify
-from axiograd.homogeneity.conversion import Lifted, to_xdnn
+from axiograd.homogeneity.conversion import Lifted, energy_share, to_xdnn
 
 
 class Two(nn.Module):
@@ -151,8 +151,9 @@ def test_one_baseline_for_all_inputs_and_by_name(baseline):
     named = to_xdnn(model, {"x": x, "y": y}, how="lift", baseline={"x": 0.25, "y": torch.full((2,), 0.25)}).model
     torch.testing.assert_close(everywhere(x, y), named(y=y, x=x))
     assert everywhere.baseline.item() == 0.25
-    with pytest.raises(InputError, match=r"baselines for inputs \['x', 'y'\]"):
-        named(x, y)
+    torch.testing.assert_close(named(x, y), named(y=y, x=x))
+    with pytest.raises(InputError, match=r"baselines for inputs \['x'\]"):
+        named(y=y)
 
 
 def test_baselines_that_do_not_fit_are_refused():
@@ -178,3 +179,72 @@ def test_the_baseline_is_a_buffer_of_the_lift_and_not_the_users_tensor():
     with pytest.raises(RuntimeError, match="baseline"):
         to_xdnn(net, x, how="lift").model.load_state_dict(state)
     assert set(to_xdnn(net, x, how="lift").model.state_dict()) == {"radius", *(f"model.{k}" for k in net.state_dict())}
+
+
+class Shared(nn.Module):
+    """A batch beside a vector that all samples share."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 4)
+
+    def forward(self, x, scale, factor=1.0):
+        return torch.tanh(self.linear(x)) * scale * factor + 1
+
+
+@pytest.mark.parametrize("shape", [(4,), (), (2, 4)], ids=["vector", "scalar", "matrix"])
+def test_an_input_without_batch_does_not_make_samples_see_each_other(shape):
+    class Model(Shared):
+        def forward(self, x, scale):
+            return super().forward(x, scale.mean(0) if scale.dim() == 2 else scale)
+
+    model, x, scale = Model().double().eval(), torch.randn(5, 3).double(), torch.rand(shape).double() + 1
+    conversion = to_xdnn(model, (x, scale), how="lift")
+    assert conversion.certificate.degree == 1.0
+    whole = conversion.model(x, scale)
+    torch.testing.assert_close(conversion.model(x[:1], scale), whole[:1])
+    torch.testing.assert_close(conversion.model(3 * x, 3 * scale), 3 * whole)
+    rms = x[0].square().mean().sqrt()
+    at_radius = x[:1] / rms * conversion.model.radius
+    torch.testing.assert_close(conversion.model(at_radius, scale), model(at_radius, scale))
+
+
+@pytest.mark.parametrize("extra", [(torch.tensor(2.0), 0.5), {"scale": torch.tensor(2.0), "factor": 0.5}])
+def test_further_arguments_do_not_scale(extra):
+    model, x = Shared().double().eval(), torch.randn(5, 3).double()
+    conversion = to_xdnn(model, x, how="lift", additional_forward_args=extra)
+    scale, factor = torch.tensor(2.0), 0.5
+    rms = x.square().mean(1, keepdim=True).sqrt() / conversion.model.radius
+    expected = rms * model(x / rms, scale, factor)
+    torch.testing.assert_close(conversion.model(x, scale, factor), expected)
+    torch.testing.assert_close(conversion.model(x, scale=scale, factor=factor), expected)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-24, 1e19, 1e30])
+def test_every_scale_of_float32(scale):
+    net, x = _net(), torch.randn(4, 4)
+    lifted = to_xdnn(net, x, how="lift").model
+    torch.testing.assert_close(lifted(scale * x) / scale, lifted(x))
+    point = (scale * x).requires_grad_()
+    (gradient,) = torch.autograd.grad(lifted(point)[:, 0].sum(), point)
+    torch.testing.assert_close((gradient * x).sum(1), lifted(x)[:, 0], rtol=1e-4, atol=1e-5)
+
+
+def test_the_energy_map_is_the_second_part_of_the_attribution():
+    """X-Gradient of a lift is Input×Gradient at the data's scale plus (F − x·∇f)·x²/‖x‖², in float64 by hand."""
+    net, x = _net()[:4].double(), torch.randn(6, 4).double()
+    conversion = to_xdnn(net, x, how="lift")
+    target = conversion.model(x).argmax(1)
+    unit = (x / x.square().mean(1, keepdim=True).sqrt() * conversion.model.radius).requires_grad_()
+    rho = x.square().mean(1).sqrt() / conversion.model.radius
+    output = net(unit).gather(1, target[:, None])[:, 0]
+    (gradient,) = torch.autograd.grad(output.sum(), unit)
+    output = output.detach()
+    energy = rho * output - (x * gradient).sum(1)
+    expected = x * gradient + energy[:, None] * x.square() / x.square().sum(1, keepdim=True)
+    torch.testing.assert_close(XGradient(conversion.model).attribute(x, target), expected)
+    torch.testing.assert_close(energy_share(conversion.model, x), energy / (rho * output))
+    assert conversion.energy == pytest.approx(float(energy.abs().sum() / (rho * output).abs().sum()))
+    assert f"energy map: {conversion.energy:.0%} of the outputs" in str(conversion)
+    with pytest.raises(InputError, match="about lifted networks; got Sequential"):
+        energy_share(net, x)

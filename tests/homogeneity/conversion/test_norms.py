@@ -5,9 +5,9 @@ import torch
 from torch import nn
 
 from axiograd.homogeneity.conversion.calibration import calibrate
-from axiograd.homogeneity.conversion.calling import ExampleCall
-from axiograd.homogeneity.conversion.norms import UncentredBatchNorm
-from axiograd.homogeneity.conversion.surgery import Surgery
+from axiograd.homogeneity.conversion.example import ExampleCall
+from axiograd.homogeneity.conversion.layers import UncentredBatchNorm
+from axiograd.homogeneity.conversion.strip import Surgery
 
 NORMS = {
     "layer": (nn.LayerNorm(6), (3, 4, 6)),
@@ -20,7 +20,7 @@ NORMS = {
 
 def _stripped(norm: nn.Module, x: torch.Tensor) -> nn.Module:
     stripped, _ = Surgery().strip(copy.deepcopy(norm))
-    calibrate(stripped, ExampleCall.ensure(x))
+    calibrate(stripped, ExampleCall.ensure(stripped, x))
     return stripped
 
 

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 
 from axiograd.homogeneity.conversion.calibration import calibrate
-from axiograd.homogeneity.conversion.calling import ExampleCall
-from axiograd.homogeneity.conversion.surgery import Surgery
+from axiograd.homogeneity.conversion.example import ExampleCall
+from axiograd.homogeneity.conversion.strip import Surgery
 
 
 class First(nn.Module):
@@ -20,7 +20,7 @@ class First(nn.Module):
 
 def _stripped(model, x):
     stripped, _ = Surgery().strip(copy.deepcopy(model))
-    calibrate(stripped, ExampleCall.ensure(x))
+    calibrate(stripped, ExampleCall.ensure(stripped, x))
     return stripped
 
 

@@ -5,7 +5,7 @@ from torch import nn
 
 from axiograd.homogeneity import to_xdnn
 from axiograd.homogeneity.conversion.calibration import calibrate
-from axiograd.homogeneity.conversion.calling import ExampleCall
+from axiograd.homogeneity.conversion.example import ExampleCall
 from axiograd.homogeneity.conversion.patched import PatchedForward
 
 W, C, V = torch.randn(6, 6), torch.randn(1, 4, 6), torch.randn(6)
@@ -76,7 +76,7 @@ class Functional(nn.Module):
 def _patched(function, x):
     model = Functional(function)
     model.forward = PatchedForward(model)
-    calibrate(model.eval(), ExampleCall.ensure(x))
+    calibrate(model.eval(), ExampleCall.ensure(model, x))
     return model
 
 

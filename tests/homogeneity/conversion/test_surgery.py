@@ -1,8 +1,8 @@
 import torch
 from torch import nn
 
-from axiograd.homogeneity.conversion.counterpart import Counterpart
-from axiograd.homogeneity.conversion.surgery import Surgery
+from axiograd.homogeneity.conversion.counterparts import Counterpart
+from axiograd.homogeneity.conversion.strip import Surgery
 
 
 def test_every_kind_of_bias_goes_and_weights_stay():

@@ -17,14 +17,17 @@ Modules are exchanged; functions in a module's own forward are rewritten as it r
 own. The first dimension is taken for the batch.
 """
 
-from axiograd.homogeneity.conversion.activations import TwoSlopes as TwoSlopes
-from axiograd.homogeneity.conversion.attention import NormalisedAttention as NormalisedAttention
-from axiograd.homogeneity.conversion.convert import to_xdnn as to_xdnn
-from axiograd.homogeneity.conversion.counterpart import Counterpart as Counterpart
-from axiograd.homogeneity.conversion.edit import Conversion as Conversion, Edit as Edit
-from axiograd.homogeneity.conversion.gates import NormalisedGate as NormalisedGate, NormalisedGLU as NormalisedGLU
-from axiograd.homogeneity.conversion.lift import Lifted as Lifted
-from axiograd.homogeneity.conversion.norms import (
+from axiograd.homogeneity.conversion.convert import Conversion as Conversion, to_xdnn as to_xdnn
+from axiograd.homogeneity.conversion.counterparts import (
+    Counterpart as Counterpart,
+    NormalisedGate as NormalisedGate,
+    NormalisedGLU as NormalisedGLU,
+    TwoSlopes as TwoSlopes,
+)
+from axiograd.homogeneity.conversion.layers import (
+    NormalisedAttention as NormalisedAttention,
     ScaleKeeping as ScaleKeeping,
     UncentredBatchNorm as UncentredBatchNorm,
 )
+from axiograd.homogeneity.conversion.lift import Lifted as Lifted, energy_share as energy_share
+from axiograd.homogeneity.conversion.strip import Edit as Edit

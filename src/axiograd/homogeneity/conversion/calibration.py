@@ -6,13 +6,16 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from axiograd.homogeneity.conversion.calling import ExampleCall
-from axiograd.homogeneity.conversion.counterpart import Counterpart
-from axiograd.homogeneity.conversion.live import suspended
-from axiograd.homogeneity.conversion.norms import UncentredBatchNorm
+from axiograd.homogeneity.conversion.counterparts import Counterpart
+from axiograd.homogeneity.conversion.degrees import suspended
+from axiograd.homogeneity.conversion.example import ExampleCall
+from axiograd.homogeneity.conversion.layers import UncentredBatchNorm
 from axiograd.homogeneity.conversion.patched import PatchedForward
+
+#: How far a norm's answer may move, by its epsilon, when its input is halved or doubled.
+NORM_TOLERANCE = 0.05
 
 
 def patches(model: nn.Module) -> dict[str, PatchedForward]:
@@ -24,10 +27,10 @@ def patches(model: nn.Module) -> dict[str, PatchedForward]:
 @torch.no_grad()
 def calibrate(model: nn.Module, call: ExampleCall) -> None:
     """In eval mode everything is fitted; then, in train mode, what functional code reaches only there."""
-    with _as(model, training=False), _learning(model):
+    with in_mode(model, training=False), _learning(model):
         call(model)
     if patches(model):
-        with _as(model, training=True), _restored(model), _learning(model, modules=False):
+        with in_mode(model, training=True), restored(model), _learning(model, modules=False):
             _attempt(model, call)
 
 
@@ -44,16 +47,19 @@ def owners_of_functions(model: nn.Module, call: ExampleCall) -> set[str]:
     for path, module in model.named_modules():
         handles.append(module.register_forward_pre_hook(enter(path)))
         handles.append(module.register_forward_hook(lambda *_: stack.pop() and None))
-    trial, buffers = PatchedForward(model), set(model._buffers)  # noqa: SLF001
+    trial, buffers = PatchedForward(model, call.roles), set(model._buffers)  # noqa: SLF001
     trial.on_rewrite = lambda: found.add(stack[-1])
+    before = model.__dict__.get("forward")
     model.forward = trial
     try:
         for mode in (True, False):
             stack.clear()
-            with _as(model, training=mode), _restored(model), _learning(model):
+            with in_mode(model, training=mode), restored(model), _learning(model):
                 _attempt(model, call)
     finally:
         del model.forward
+        if before is not None:
+            model.forward = before
         for handle in handles:
             handle.remove()
         for name in set(model._buffers) - buffers:  # noqa: SLF001
@@ -61,8 +67,39 @@ def owners_of_functions(model: nn.Module, call: ExampleCall) -> set[str]:
     return found
 
 
+@torch.no_grad()
+def hand_written_norms(model: nn.Module, call: ExampleCall) -> set[str]:
+    """Paths of modules without parts that answer 2x and x/2 as they answer x: norms, whoever wrote them."""
+    found: set[str] = set()
+
+    def probe(path: str) -> Callable[..., None]:
+        def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], y: Any) -> None:
+            x = args[0] if args else None
+            if not (isinstance(x, Tensor) and isinstance(y, Tensor) and x.is_floating_point() and x.shape == y.shape):
+                return
+            rms = y.square().mean().sqrt()
+            others = [type(module).forward(module, factor * x, *args[1:], **kwargs) for factor in (0.5, 2.0)]
+            if rms > 0 and all(isinstance(o, Tensor) and (o - y).abs().max() < NORM_TOLERANCE * rms for o in others):
+                found.add(path)
+
+        return hook
+
+    handles = [
+        module.register_forward_hook(probe(path), with_kwargs=True)
+        for path, module in model.named_modules()
+        if not any(module.children()) and type(module).forward.__module__.split(".")[0] != "torch"
+    ]
+    try:
+        with in_mode(model, training=False), restored(model):
+            call(model)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return found
+
+
 @contextmanager
-def _as(model: nn.Module, *, training: bool) -> Iterator[None]:
+def in_mode(model: nn.Module, *, training: bool) -> Iterator[None]:
     """Everything in one mode, and afterwards each module in its own again; random numbers are left as they were."""
     modes = {module: module.training for module in model.modules()}
     devices = {p.device for p in model.parameters() if p.device.type == "cuda"}
@@ -112,7 +149,7 @@ def _trained(module: Counterpart) -> bool:
 
 
 @contextmanager
-def _restored(model: nn.Module) -> Iterator[None]:
+def restored(model: nn.Module) -> Iterator[None]:
     """Put every buffer back to its value: train mode moves running statistics."""
     before = {buffer: buffer.clone() for buffer in model.buffers()}
     try:

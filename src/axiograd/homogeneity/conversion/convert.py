@@ -1,21 +1,81 @@
 """`to_xdnn`: any model into an X-DNN, with the list of what was changed and the proof."""
 
 import copy
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from axiograd._typing import Inputs
 from axiograd.errors import ConfigurationError, ConversionError, InputError
-from axiograd.homogeneity.conversion.calling import ExampleCall, ensure_module
-from axiograd.homogeneity.conversion.edit import Conversion, Edit
-from axiograd.homogeneity.conversion.lift import Lifted
+from axiograd.homogeneity.conversion.calibration import in_mode, restored
+from axiograd.homogeneity.conversion.example import ExampleCall, Mask, Slot, ensure_module
+from axiograd.homogeneity.conversion.lift import Lifted, energy_parts, mask_for
 from axiograd.homogeneity.conversion.scale import joint_rms
-from axiograd.homogeneity.conversion.strip import strip
-from axiograd.homogeneity.inputs import take_apart
+from axiograd.homogeneity.conversion.strip import Edit, Prove, strip
 
 if TYPE_CHECKING:
     from axiograd.homogeneity.certificate import Certificate
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """A model that is an X-DNN, with the changes that made it one and the certificate that proves it.
+
+    >>> import torch
+    >>> from axiograd.homogeneity.conversion import to_xdnn
+    >>> net = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+    >>> conversion = to_xdnn(net, torch.randn(8, 4))
+    >>> print(conversion)
+    Sequential by strip: X-DNN of degree 1, exact
+    state dict: 2 entries taken out, 0 new, the others as they were
+    2 edits:
+      2×  Linear with bias  → Linear without bias  0 … 2
+    """
+
+    how: str
+    model: nn.Module
+    edits: tuple[Edit, ...]
+    certificate: "Certificate"
+    #: Class of the model before it was converted.
+    original: str
+    #: Names of the parameters and buffers that were taken out, and of those that are new.
+    removed: tuple[str, ...] = ()
+    added: tuple[str, ...] = ()
+    #: Of a lift: Σ|F − x·∇f| / Σ|F| over the largest outputs of the examples, the part that is an energy map.
+    energy: float | None = None
+
+    def __str__(self) -> str:
+        exact = "exact" if self.certificate.exact else "up to the epsilons that the certificate names"
+        lines = [f"{self.original} by {self.how}: X-DNN of degree {self.certificate.degree:g}, {exact}"]
+        lines.append(
+            f"state dict: {len(self.removed)} entries taken out, {len(self.added)} new, the others as they were"
+        )
+        if self.energy is not None:
+            lines.append(
+                f"energy map: {self.energy:.0%} of the outputs (F − x·∇f, shared out as x²/‖x‖²); "
+                "the rest is Input×Gradient of the original"
+            )
+        lines.append(f"{len(self.edits)} edits:")
+        return "\n".join(lines + _table(self.edits))
+
+
+def _table(edits: Iterable[Edit]) -> list[str]:
+    groups: dict[tuple[str, str], list[Edit]] = {}
+    for edit in edits:
+        groups.setdefault((edit.before, edit.after), []).append(edit)
+    rows = []
+    for (before, after), group in groups.items():
+        places = [edit.module or "(the model)" for edit in group]
+        where = places[0] if len(places) == 1 else f"{places[0]} … {places[-1]}"
+        rows.append((f"{len(group)}×", before, "→ " + after, where, group[0].source))
+    widths = [max((len(row[i]) for row in rows), default=0) for i in range(4)]
+    return [
+        "  " + "  ".join([*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[4]]).rstrip() for row in rows
+    ]
 
 
 def to_xdnn(
@@ -25,11 +85,15 @@ def to_xdnn(
     how: Literal["strip", "lift"] = "strip",
     radius: float | None = None,
     baseline: Any = None,
+    mask: Mask | None = None,
     additional_forward_args: Any = None,
 ) -> Conversion:
     """Convert a copy of the model into a nonnegatively homogeneous network, F(αx) = α·F(x), and prove that it is one.
 
     "strip" takes out additive constants and exchanges what is not homogeneous; "lift" is F(x) = ρ(x)·f(x/ρ(x)).
+    Padding has no part in either: `mask` is the name or the position of the argument that is nonzero (or True) for the
+    tokens that count, or a function of the model's arguments that returns it; `attention_mask` and PyTorch's
+    `key_padding_mask`s are found without it.
 
     >>> import torch
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 2))
@@ -41,56 +105,137 @@ def to_xdnn(
         raise ConfigurationError(f"how={how!r}; choose 'strip' or 'lift'.")
     if how == "strip" and (radius is not None or baseline is not None):
         raise ConfigurationError("radius and baseline belong to how='lift'; for 'strip', centre the inputs yourself.")
-    call = ExampleCall.ensure(example_inputs, additional_forward_args)
     module = ensure_module(model)
+    call = ExampleCall.ensure(module, example_inputs, additional_forward_args, baseline=baseline, mask=mask)
     try:
         twin = copy.deepcopy(module)
     except Exception as error:
         raise ConversionError(
             f"{type(module).__name__} cannot be deep-copied, and to_xdnn changes only a copy."
         ) from error
+    edits = _without_cache(twin)
+    output = _run(twin, call)
 
     def prove(candidate: nn.Module) -> "Certificate":
         from axiograd.homogeneity import certify  # homogeneity exports this module too
 
         return certify(candidate, example_inputs, baseline=baseline, additional_forward_args=additional_forward_args)
 
+    energy = None
     if how == "strip":
-        result, edits, certificate = strip(twin, call, prove)
+        result, further, certificate = strip(twin, call, prove)
     else:
-        result = Lifted(twin, _radius(radius, _centred(example_inputs, baseline)), baseline)
-        edits = [Edit("", type(module).__name__, f"ρ(x)·f(x/ρ(x)), ρ(x) = RMS(x)/{result.radius:.4g}")]
-        certificate = prove(result)
-        if not certificate.ok:
-            raise ConversionError(f"{type(module).__name__} was lifted but not proved:\n{certificate}")
+        result, further, certificate = _lift(twin, call, output, prove, radius=radius, baseline=baseline)
+        energy = _energy(result, example_inputs, additional_forward_args)
     prefix = "model." if how == "lift" else ""
     before, after = {prefix + key for key in module.state_dict()}, set(result.state_dict())
     return Conversion(
         how=how,
         model=result,
-        edits=tuple(edits),
+        edits=(*edits, *further),
         certificate=certificate,
         original=type(module).__name__,
         removed=tuple(sorted(before - after)),
         added=tuple(sorted(after - before)),
+        energy=energy,
     )
 
 
-def _centred(example_inputs: Inputs, baseline: Any) -> list[Tensor]:
-    """x − b of every floating-point input."""
-    leaves = [leaf for leaf in take_apart(example_inputs, baseline=baseline).leaves if leaf.scales]
-    return [x.value if x.baseline is None else x.value - x.baseline for x in leaves if x.value.is_floating_point()]
+def _without_cache(model: nn.Module) -> list[Edit]:
+    """Keys and values that are kept for the next token are no output to attribute, and no trace can hold them."""
+    edits = []
+    for path, module in model.named_modules():
+        config = getattr(module, "config", None)
+        if getattr(config, "use_cache", False) is True:
+            config.use_cache = False  # type: ignore[union-attr]  # it has the attribute
+            edits.append(Edit(path, "use_cache=True", "use_cache=False"))
+    return edits
 
 
-def _radius(given: float | None, inputs: list[Tensor]) -> float:
-    """The given radius, or the root mean square of the example inputs."""
+@torch.no_grad()
+def _run(model: nn.Module, call: ExampleCall) -> Any:
+    """The output on the example inputs in eval mode: what fails here is not the conversion's doing."""
+    try:
+        with in_mode(model, training=False), restored(model):
+            return call(model)
+    except Exception as error:
+        raise InputError(
+            f"{type(model).__name__} itself fails on the example inputs ({type(error).__name__}: {error}): pass inputs "
+            "with which it runs."
+        ) from error
+
+
+def _lift(
+    model: nn.Module, call: ExampleCall, output: Any, prove: Prove, *, radius: float | None, baseline: Any
+) -> tuple[Lifted, list[Edit], "Certificate"]:
+    shared = _without_batch(call, output)
+    roles = replace(call.roles, shared=frozenset(shared))
+    own, others = _centred(call, shared)
+    lifted = Lifted(
+        model,
+        _radius(radius, own, call),
+        baseline,
+        roles=roles,
+        shared_radius=_radius(None, others, call) if others else None,
+    )
+    certificate = prove(lifted)
+    if not certificate.ok:
+        raise ConversionError(f"{type(model).__name__} was lifted but not proved:\n{certificate}")
+    return lifted, [Edit("", type(model).__name__, f"ρ(x)·f(x/ρ(x)), ρ(x) = RMS(x)/{lifted.radius:.4g}")], certificate
+
+
+def _without_batch(call: ExampleCall, output: Any) -> set[Slot]:
+    """Inputs that have no batch dimension while the output and others have: their sizes differ, and theirs is not its.
+
+    If no input has the output's rows, all of them together are one sample, as a graph's nodes and edges are.
+    """
+    rows = {leaf.shape[0] for leaf in tree_leaves(output) if isinstance(leaf, Tensor) and leaf.dim()}
+    batched = {
+        slot: all(x.dim() > 0 and {x.shape[0]} == rows for x in tree_leaves(value) if _scales(x))
+        for slot, value in call.by_slot().items()
+        if call.roles.scales(slot) and any(_scales(x) for x in tree_leaves(value))
+    }
+    return {slot for slot, has in batched.items() if not has} if any(batched.values()) else set()
+
+
+def _scales(leaf: Any) -> bool:
+    return isinstance(leaf, Tensor) and leaf.is_floating_point()
+
+
+def _centred(call: ExampleCall, shared: set[Slot]) -> tuple[list[tuple[Slot, Tensor]], list[tuple[Slot, Tensor]]]:
+    """x − b of every floating-point input, with and without a batch dimension."""
+    owners = [slot for slot, value in call.by_slot().items() for _ in tree_leaves(value)]
+    own: list[tuple[Slot, Tensor]] = []
+    others: list[tuple[Slot, Tensor]] = []
+    for leaf, slot in zip(call.arguments.leaves, owners, strict=True):
+        if leaf.scales and call.roles.scales(slot) and leaf.value.is_floating_point():
+            x = leaf.value if leaf.baseline is None else leaf.value - leaf.baseline
+            (others if slot in shared else own).append((slot, x))
+    return own, others
+
+
+def _radius(given: float | None, inputs: list[tuple[Slot, Tensor]], call: ExampleCall) -> float:
+    """The given radius, or the root mean square of the example inputs without their padding."""
     if given is not None:
         if not given > 0:
             raise ConfigurationError(f"radius={given}; it is an RMS of inputs and must be positive.")
         return float(given)
-    found = float(joint_rms([x.reshape(1, -1).double() for x in inputs]))
+    masks = call.masks()
+    kept = [x.detach()[mask] if (mask := mask_for(slot, x, masks)) is not None else x.detach() for slot, x in inputs]
+    found = float(joint_rms([x.reshape(1, -1).double() for x in kept]))
     if found == 0:
         raise InputError(
             "the example inputs are all zero, so the data's scale is unknown: pass real inputs or radius=."
         )
     return found
+
+
+def _energy(lifted: Lifted, inputs: Inputs, additional: Any) -> float | None:
+    """Σ|F − x·∇f| / Σ|F|; None where the model lets no gradient through or answers zero."""
+    try:
+        with in_mode(lifted, training=False):
+            output, energy = energy_parts(lifted, inputs, additional_forward_args=additional)
+    except RuntimeError:
+        return None
+    total = float(output.abs().sum())
+    return float(energy.abs().sum()) / total if total > 0 else None

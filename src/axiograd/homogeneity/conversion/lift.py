@@ -1,6 +1,7 @@
 """The lift: any model, made homogeneous of degree 1 by dividing its input's scale out and multiplying it back in."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -8,22 +9,38 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from axiograd.errors import InputError
+from axiograd.homogeneity.conversion.example import Roles, Slot
 from axiograd.homogeneity.conversion.scale import along, joint_rms, unscaled
+from axiograd.homogeneity.inputs import take_apart
 
 
-def floating(tree: Any) -> list[Tensor]:
-    """The floating-point tensors in a structure of inputs, in order."""
-    return [leaf for leaf in tree_flatten(tree)[0] if _scales(leaf)]
-
-
-def _scales(leaf: Any) -> bool:
+def _floats(leaf: Any) -> bool:
     return isinstance(leaf, Tensor) and leaf.is_floating_point()
 
 
-class Lifted(nn.Module):
-    """F(x) = ρ(x)·f(x/ρ(x)), ρ(x) = RMS(x)/r per sample over all floating-point inputs; F(0) = 0.
+@dataclass
+class Inside:
+    """A call as the model inside a lift sees it: scaling leaves divided by ρ."""
 
-    With a baseline b, of x − b in place of x: a number or tensor for every input, a tuple, or a mapping by name.
+    leaves: list[Any]
+    structure: Any
+    #: Indices of the leaves that scale, with the baseline of each.
+    origins: dict[int, Tensor | None]
+    #: Those of them that have no batch dimension.
+    shared: set[int]
+    rho: Tensor
+
+    def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        args, kwargs = tree_unflatten(self.leaves, self.structure)
+        return args, kwargs
+
+
+class Lifted(nn.Module):
+    """F(x) = ρ(x)·f(x/ρ(x)), ρ(x) = RMS(x)/r per sample over the inputs that scale; F(0) = 0.
+
+    Tokens that a mask drops have no part in ρ. An input without a batch dimension beside others that have one is
+    divided by a ρ of its own. With a baseline b, of x − b in place of x: a number or tensor for every input, a tuple,
+    or a mapping by name.
 
     >>> f = nn.Linear(2, 1)
     >>> F, x = Lifted(f, radius=1.0), torch.tensor([[1.0, -1.0]])
@@ -32,52 +49,73 @@ class Lifted(nn.Module):
     """
 
     radius: Tensor
+    shared_radius: Tensor
     baseline: Tensor | None
 
-    def __init__(self, model: nn.Module, radius: float | Tensor, baseline: Any = None) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        radius: float | Tensor,
+        baseline: Any = None,
+        *,
+        roles: Roles | None = None,
+        shared_radius: float | None = None,
+    ) -> None:
         super().__init__()
         self.model = model
         self.training = model.training
+        self.roles = Roles.of(model, set(), None) if roles is None else roles
         parameter = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
         value = torch.as_tensor(radius, dtype=torch.promote_types(parameter.dtype, torch.float32))
         self.register_buffer("radius", value.detach().clone().to(parameter.device))
+        if shared_radius is not None:
+            self.register_buffer("shared_radius", torch.full_like(self.radius, shared_radius))
         self.register_buffer("baseline", None)
         #: Input (None: all of them) → the buffer that holds its baseline.
-        self._held: dict[int | str | None, str] = {}
-        for slot, given in _by_input(baseline):
-            self._held[slot] = "baseline" if slot is None else f"baseline_{slot}"
+        self._held: dict[Slot | None, str] = {}
+        for given_for, given in _by_input(baseline):
+            name = "baseline" if given_for is None else f"baseline_{given_for}"
+            self._held[None if given_for is None else self.roles.slot(given_for)] = name
             origin = given if isinstance(given, Tensor) else torch.as_tensor(given, dtype=value.dtype)
-            self.register_buffer(self._held[slot], origin.detach().clone().to(parameter.device))
+            self.register_buffer(name, origin.detach().clone().to(parameter.device))
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
+        inside = self.enter(args, kwargs)
+        args, kwargs = inside.arguments()
+        return tree_map(lambda leaf: self._rescale(leaf, inside.rho), self.model(*args, **kwargs))
+
+    def enter(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Inside:
+        """The call that the model inside sees, and ρ."""
+        slots = self.roles.by_slot(args, kwargs)
+        strangers = [slot for slot in self._held if slot is not None and slot not in slots]
+        if strangers:
+            raise InputError(f"The lift has baselines for inputs {strangers}, and was called with {list(slots)}.")
         leaves, structure = tree_flatten((args, kwargs))
-        where = [i for i, leaf in enumerate(leaves) if _scales(leaf)]
+        owner = [slot for slot, value in slots.items() for _ in tree_leaves(value)]
+        where = [i for i, leaf in enumerate(leaves) if _floats(leaf) and self.roles.scales(owner[i])]
         if not where:
             raise InputError("Lifted got no floating-point input to scale; pass embeddings instead of token ids.")
-        origins = self._origins(args, kwargs, leaves, where)
-        centred = [leaves[i] if b is None else leaves[i] - b for i, b in zip(where, origins, strict=True)]
-        rho = joint_rms(centred) / self.radius
-        for i, x, b in zip(where, centred, origins, strict=True):
-            unit = unscaled(x, along(rho, x))
+        origins = {i: self._origin(owner[i], leaves[i]) for i in where}
+        masks = self.roles.masks(args, kwargs)
+        centred = {i: leaves[i] if b is None else leaves[i] - b for i, b in origins.items()}
+        shared = {i for i in where if owner[i] in self.roles.shared}
+        own = [i for i in where if i not in shared]
+        rho = joint_rms([centred[i] for i in own], [mask_for(owner[i], leaves[i], masks) for i in own]) / self.radius
+        for i, b in origins.items():
+            factor = along(rho, centred[i])
+            if i in shared:
+                factor = joint_rms([centred[j].reshape(1, -1) for j in sorted(shared)])[0] / self.shared_radius
+            unit = unscaled(centred[i], factor)
             leaves[i] = unit if b is None else unit + b
-        args, kwargs = tree_unflatten(leaves, structure)
-        return tree_map(lambda leaf: self._rescale(leaf, rho), self.model(*args, **kwargs))
+        return Inside(leaves, structure, origins, shared, rho)
 
-    def _origins(
-        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], leaves: list[Any], where: list[int]
-    ) -> list[Tensor | None]:
-        """The baseline of each floating-point leaf."""
-        inputs: dict[int | str, Any] = dict([*enumerate(args), *kwargs.items()])
-        strangers = [slot for slot in self._held if slot is not None and slot not in inputs]
-        if strangers:
-            raise InputError(f"The lift has baselines for inputs {strangers}, and was called with {list(inputs)}.")
-        slots = [slot for slot, value in inputs.items() for _ in tree_leaves(value)]
-        names = [self._held.get(None) or self._held.get(slots[i]) for i in where]
-        return [None if n is None else self.get_buffer(n).to(leaves[i]) for i, n in zip(where, names, strict=True)]
+    def _origin(self, slot: Slot, x: Tensor) -> Tensor | None:
+        name = self._held.get(None) or self._held.get(slot)
+        return None if name is None else self.get_buffer(name).to(x)
 
     @staticmethod
     def _rescale(leaf: Any, rho: Tensor) -> Any:
-        if not _scales(leaf):
+        if not _floats(leaf):
             return leaf
         if rho.dim() and (leaf.dim() == 0 or leaf.shape[0] != rho.shape[0]):
             raise InputError(
@@ -90,12 +128,73 @@ class Lifted(nn.Module):
         return f"radius={self.radius.item():.4g}" if self.radius.device.type != "meta" else "radius on meta"
 
 
-def _by_input(baseline: Any) -> Iterator[tuple[int | str | None, Any]]:
+def _by_input(baseline: Any) -> Iterator[tuple[Slot | None, Any]]:
     """Each baseline with its input's place or name; None: one for all."""
     if isinstance(baseline, Mapping):
-        given: list[tuple[int | str | None, Any]] = list(baseline.items())
+        given: list[tuple[Slot | None, Any]] = list(baseline.items())
     elif isinstance(baseline, tuple | list):
         given = list(enumerate(baseline))
     else:
         given = [(None, baseline)]
     yield from ((slot, value) for slot, value in given if value is not None)
+
+
+def mask_for(slot: Slot, x: Tensor, masks: Mapping[Slot, Tensor]) -> Tensor | None:
+    """The mask whose dimensions lead those of x; a decoder's for a decoder's input."""
+    decodes = str(slot).startswith(("decoder", "tgt"))
+    fitting = {name: mask for name, mask in masks.items() if x.shape[: mask.dim()] == mask.shape}
+    for name, mask in fitting.items():
+        if str(name).startswith(("decoder", "tgt")) == decodes:
+            return mask.to(x.device)
+    return next((mask.to(x.device) for mask in fitting.values()), None)
+
+
+def energy_share(
+    lifted: nn.Module, inputs: Any, target: int | Tensor | None = None, *, additional_forward_args: Any = None
+) -> Tensor:
+    """How much of each output of a lifted network is an energy map: (F − x·∇f(u))/F with u = x/ρ(x), per sample.
+
+    X-Gradient of F(x) = ρ·f(u) is xᵢ·∂f/∂uᵢ + (F − x·∇f(u))·xᵢ²/‖x‖²: Input×Gradient of f, and a second part that
+    shares out what f's constants add in proportion to each feature's energy. `target` is one class, one per sample, or
+    by default the largest output.
+
+    >>> f = nn.Linear(2, 1)
+    >>> _ = f.weight.data.fill_(1.0), f.bias.data.fill_(2.0)
+    >>> energy_share(Lifted(f, radius=1.0), torch.tensor([[1.0, 1.0]]))  # F = 1 + 1 + 2
+    tensor([0.5000])
+    """
+    output, energy = energy_parts(lifted, inputs, target, additional_forward_args=additional_forward_args)
+    return energy / output
+
+
+def energy_parts(
+    lifted: nn.Module, inputs: Any, target: int | Tensor | None = None, *, additional_forward_args: Any = None
+) -> tuple[Tensor, Tensor]:
+    """F and F − x·∇f(u) of every sample."""
+    if not isinstance(lifted, Lifted):
+        raise InputError(f"energy_share is about lifted networks; got {type(lifted).__name__}.")
+    call = take_apart(inputs, additional_forward_args=additional_forward_args)
+    with torch.enable_grad():
+        inside = lifted.enter(call.args, call.kwargs)
+        units = {i: inside.leaves[i].detach().requires_grad_() for i in inside.origins}
+        for i, unit in units.items():
+            inside.leaves[i] = unit
+        args, kwargs = inside.arguments()
+        score = _score(lifted.model(*args, **kwargs), target)
+        gradients: tuple[Tensor | None, ...] = torch.autograd.grad(score.sum(), list(units.values()), allow_unused=True)
+    left = score.detach().clone()
+    for (i, unit), gradient in zip(units.items(), gradients, strict=True):
+        if gradient is not None and i not in inside.shared:
+            origin = inside.origins[i]
+            product = (unit if origin is None else unit - origin).detach() * gradient
+            left -= product.reshape(len(left), -1).sum(1)
+    rho = inside.rho.detach()
+    return rho * score.detach(), rho * left
+
+
+def _score(output: Any, target: int | Tensor | None) -> Tensor:
+    """One output per sample."""
+    first: Tensor = next(leaf for leaf in tree_leaves(output) if _floats(leaf))
+    flat = first.reshape(first.shape[0], -1) if first.dim() else first.reshape(1, 1)
+    index = flat.argmax(1) if target is None else torch.as_tensor(target, device=flat.device).expand(len(flat))
+    return flat.gather(1, index[:, None])[:, 0]

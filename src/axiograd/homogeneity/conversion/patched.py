@@ -10,10 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
 from axiograd.errors import ConversionError
-from axiograd.homogeneity.conversion.live import acts, degree_of, follow, rewriting, track
+from axiograd.homogeneity.conversion.degrees import acts, degree_of, follow, rewriting, suspended, track
+from axiograd.homogeneity.conversion.example import Roles
 from axiograd.homogeneity.conversion.rewrites import REWRITES, Call
+from axiograd.homogeneity.conversion.scale import only, sample_rms, unscaled, whole_rms
 
 _ALIASES = {"truediv": "div", "rtruediv": "rdiv", "iadd": "add", "isub": "sub", "imul": "mul", "itruediv": "div"}
 _ALIASES |= {"radd": "add", "rmul": "mul", "divide": "div", "true_divide": "div", "concatenate": "cat"}
@@ -22,11 +25,16 @@ _ALIASES |= {"radd": "add", "rmul": "mul", "divide": "div", "true_divide": "div"
 class PatchedForward:
     """Stands in the place of one module's `forward`; its calibrated constants are buffers of that module."""
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, roles: Roles | None = None, *, rewrites: bool = True) -> None:
         self.module = module
+        #: Of the whole model's arguments, if this is its forward.
+        self.roles = roles
+        self.rewrites = rewrites
         self.calibrating = False
         self.calls: Counter[str] = Counter()
         self.edits: dict[str, tuple[str, str, str]] = {}
+        #: What was decided on the example inputs, by site.
+        self.decisions: dict[str, bool] = {}
         self.on_rewrite: Callable[[], None] | None = None
 
     @property
@@ -39,12 +47,46 @@ class PatchedForward:
         return inspect.signature(type(self.module).forward.__get__(self.module))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.roles is None:
+            return self._run(args, kwargs)
+        with only(list(self.roles.masks(args, kwargs).values())):
+            return self._run(args, kwargs)
+
+    def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not self.rewrites:
+            return type(self.module).forward(self.module, *args, **kwargs)
         mode = _Rewriter(self)
+        roles = self.roles or Roles()
         with rewriting(mode):
-            for value in (*args, *kwargs.values()):
-                track(value, degree_of(value, default=1.0) if isinstance(value, Tensor) else 1.0)
+            for slot, value in roles.by_slot(args, kwargs).items():
+                for leaf in tree_leaves(value):
+                    track(leaf, degree_of(leaf, default=1.0 if roles.scales(slot) else 0.0))
             with mode:
                 return type(self.module).forward(self.module, *args, **kwargs)
+
+
+class ScaleKeepingForward(PatchedForward):
+    """Stands in the place of a hand-written norm's forward: ρ·N(x/ρ), ρ = RMS(x)/r, as `ScaleKeeping` does."""
+
+    site = "homogeneous_radius"
+    pace = 0.1
+
+    def __call__(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        degree = degree_of(x, default=1.0)
+        with suspended():
+            if self.calibrating:
+                _calibrate(self.module, self.site, whole_rms(x), self.calls[self.site])
+                self.calls[self.site] += 1
+                self.edits[self.site] = (type(self.module).__name__, "ρ·N(x/ρ), ρ = RMS(x)/r", "")
+            held = self.module.get_buffer(self.site)
+            radius = held.clone() if self.module.training else held
+            rho = (sample_rms(x) / radius).to(x.dtype)
+            y = rho * type(self.module).forward(self.module, unscaled(x, rho), *args, **kwargs)
+            if self.module.training and not self.calibrating:
+                with torch.no_grad():
+                    held.lerp_(whole_rms(x).to(held), self.pace)
+        track(y, degree)
+        return y
 
 
 class _Rewriter(TorchFunctionMode):
@@ -90,6 +132,15 @@ class _Rewriter(TorchFunctionMode):
         if isinstance(value, Tensor | tuple | list):
             track(value, degree)
         return value
+
+    def decision(self, kind: str, decide: Callable[[], bool]) -> bool:
+        """What was decided for this call on the example inputs; a trace has no numbers to decide on."""
+        site = f"{kind}?"
+        site += str(self.ordinals[site])
+        self.ordinals[f"{kind}?"] += 1
+        if self.patched.calibrating:
+            self.patched.decisions[site] = decide()
+        return self.patched.decisions.get(site, False)
 
     def constant(self, kind: str, after: str, fit: Callable[[], Tensor]) -> Tensor:
         """The calibrated constant of this call: the n-th of its kind in this forward."""

@@ -1,15 +1,15 @@
 """Homogeneous counterparts of functions: what F.gelu, `x + constant` or softmax become in a patched forward."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from axiograd.homogeneity.conversion.activations import fit_slopes, two_slopes
-from axiograd.homogeneity.conversion.live import POWER, degree_of
+from axiograd.homogeneity.conversion.counterparts import fit_slopes, two_slopes
+from axiograd.homogeneity.conversion.degrees import POWER, degree_of
 from axiograd.homogeneity.conversion.scale import infinite_at_zero, root, sample_rms, unscaled, whole_rms
 
 Args = tuple[Any, ...]
@@ -20,6 +20,7 @@ class Sites(Protocol):
     """Where a rewrite keeps its calibrated constants: one per call in the owner's forward, by order of execution."""
 
     def constant(self, kind: str, after: str, fit: Callable[[], Tensor]) -> Tensor: ...
+    def decision(self, kind: str, decide: Callable[[], bool]) -> bool: ...
 
 
 class Call:
@@ -41,10 +42,17 @@ class Call:
     def run(self) -> Any:
         return self.func(*self.args, **self.kwargs)
 
-    def ratio(self, x: Tensor, after: str, batch_dim: int = 0) -> Tensor:
+    def ratio(
+        self,
+        x: Tensor,
+        after: str,
+        batch_dim: int = 0,
+        tokens: Sequence[int] | None = None,
+        entries: Tensor | None = None,
+    ) -> Tensor:
         """RMS(x)/r per sample: of x's own degree, and 1 at the data's scale."""
-        radius = self.sites.constant(self.name, after, lambda: whole_rms(x))
-        return (sample_rms(x, batch_dim) / radius).to(x.dtype)
+        radius = self.sites.constant(self.name, after, lambda: whole_rms(x, batch_dim, tokens, entries))
+        return (sample_rms(x, batch_dim, tokens, entries) / radius).to(x.dtype)
 
 
 #: A rewrite returns the result and its degree, or None to leave the call as it is.
@@ -72,8 +80,25 @@ def product_only(call: Call) -> tuple[Any, float] | None:
 
 
 def _is_free(value: Any) -> bool:
-    """Zero and infinity are of every degree."""
+    """Zero, infinity and nothing at all are of every degree."""
+    if isinstance(value, Tensor):
+        return value.numel() == 0
     return value is None or (isinstance(value, int | float) and (value == 0 or math.isinf(value)))
+
+
+#: What people write for −∞: logits that no softmax shall see.
+_MINUS_INFINITY = -1e4
+
+
+def _masks_out(call: Call, value: Any) -> bool:
+    """Whether a number, or a constant that is zero elsewhere, stands for −∞."""
+    if isinstance(value, int | float):
+        return value <= _MINUS_INFINITY
+    if not isinstance(value, Tensor) or not value.is_floating_point() or degree_of(value):
+        return False
+    return call.sites.decision(
+        call.name, lambda: value.numel() > 0 and bool(((value == 0) | (value <= _MINUS_INFINITY)).all())
+    )
 
 
 def _level(call: Call, operands: list[Any]) -> tuple[list[Any], float] | None:
@@ -94,7 +119,10 @@ def _level(call: Call, operands: list[Any]) -> tuple[list[Any], float] | None:
 
 
 def levelled_sum(call: Call) -> tuple[Any, float] | None:
-    level = _level(call, [call.get(0, "input"), call.get(1, "other")])
+    a, b = call.get(0, "input"), call.get(1, "other")
+    if call.name == "add" and isinstance(a, Tensor) and degree_of(a) and not call.kwargs and _masks_out(call, b):
+        return torch.where(torch.as_tensor(b, device=a.device) < 0, -math.inf, a), degree_of(a)
+    level = _level(call, [a, b])
     if level is None:
         return None
     (a, b), degree = level
@@ -115,8 +143,14 @@ def levelled_list(call: Call) -> tuple[Any, float] | None:
 def levelled_choice(call: Call) -> tuple[Any, float] | None:
     """where(condition, a, b) and x.masked_fill(mask, value)."""
     fill = call.name == "masked_fill"
-    condition, a = (call.args[1], call.args[0]) if fill else (call.args[0], call.args[1])
-    level = _level(call, [a, call.args[2]])
+    condition, a = (
+        (call.get(1, "mask"), call.get(0, "input")) if fill else (call.get(0, "condition"), call.get(1, "input"))
+    )
+    b = call.get(2, "value" if fill else "other")
+    a, b = (-math.inf if degree_of(other) and _masks_out(call, v) else v for v, other in ((a, b), (b, a)))
+    level = _level(call, [a, b])
+    if level is None and -math.inf in (v for v in (a, b) if isinstance(v, float)):
+        level = [a, b], max(degree_of(a), degree_of(b), key=abs)
     if level is None:
         return None
     (a, b), degree = level
@@ -139,8 +173,21 @@ def gated(call: Call) -> tuple[Any, float] | None:
     x = call.get(0, "input")
     if degree_of(x) == 0:
         return None
-    call.put(0, "input", unscaled(x, call.ratio(x, f"{call.name}(s/ρ), ρ = RMS(s)/r")))
+    after = f"{call.name}(s/ρ), ρ = RMS(s)/r"
+    if call.name in {"softmax", "log_softmax"}:
+        call.put(0, "input", _unit_logits(call, x, after))
+    else:
+        call.put(0, "input", unscaled(x, call.ratio(x, after)))
     return call.run(), 0.0
+
+
+def _unit_logits(call: Call, s: Tensor, after: str) -> Tensor:
+    """s/ρ over what is not masked out; logits of which all are masked out are all the same, and not NaN."""
+    seen = s != -math.inf
+    finite = torch.where(seen, s, 0.0)
+    unit = unscaled(finite, call.ratio(finite, after, tokens=(-2, -1), entries=seen))
+    some = seen.any(call.get(1, "dim", -1), keepdim=True)
+    return torch.where(seen | ~some, unit, -math.inf)
 
 
 def straightened(call: Call) -> tuple[Any, float] | None:
@@ -191,7 +238,8 @@ def scale_keeping(call: Call) -> tuple[Any, float] | None:
         call.sites.constant(call.name, "batch_norm without mean and shift", lambda: torch.ones(()))
         call.put(1, "running_mean", torch.zeros_like(call.get(1, "running_mean")))
         return call.run(), degree
-    rho = call.ratio(x, f"ρ·{call.name}(x/ρ) without shift, ρ = RMS(x)/r")
+    tokens = None if call.name in {"layer_norm", "rms_norm"} else (-1,)
+    rho = call.ratio(x, f"ρ·{call.name}(x/ρ) without shift, ρ = RMS(x)/r", tokens=tokens)
     call.put(0, "input", unscaled(x, rho))
     return rho * call.run(), degree
 
@@ -202,7 +250,7 @@ def unit_queries(call: Call) -> tuple[Any, float] | None:
         return None
     many = call.name == "multi_head_attention_forward"
     for i, (name, x) in enumerate((("query", query), ("key", key))):
-        rho = call.ratio(x, "QK-normalised attention", batch_dim=1 if many else 0)
+        rho = call.ratio(x, "QK-normalised attention", *((1, (0,)) if many else (0, (-2,))))
         call.put(i, name, unscaled(x, rho))
     if many:
         for i, name in ((6, "in_proj_bias"), (7, "bias_k"), (8, "bias_v"), (12, "out_proj_bias")):

@@ -1,12 +1,13 @@
-"""Normalisation without mean, shift or loss of scale: what is left of BatchNorm, LayerNorm and friends in an X-DNN."""
+"""Layers at the data's scale: norms without mean, shift or loss of scale, attention, recurrent layers."""
 
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map
 
-from axiograd.homogeneity.conversion.counterpart import Counterpart, Scaled, fenced
-from axiograd.homogeneity.conversion.scale import unscaled, whole_rms
+from axiograd.homogeneity.conversion.counterparts import Counterpart, Scaled, blend, fenced
+from axiograd.homogeneity.conversion.scale import sample_rms, unscaled, whole_rms
 
 
 class UncentredBatchNorm(Counterpart):
@@ -81,12 +82,18 @@ class ScaleKeeping(Scaled):
         y: Tensor = rho * super().forward(unscaled(x, rho))
         if self.training:
             with torch.no_grad():
-                self.radius.lerp_(whole_rms(x).to(self.radius), self.pace)
+                self.radius.lerp_(whole_rms(x, tokens=self.tokens).to(self.radius), self.pace)
         return y
 
     @fenced
     def forward(self, x: Tensor) -> Tensor:
         return self._rescaled(x)
+
+
+class ScaleKeepingChannels(ScaleKeeping):
+    """A norm of [batch, channels, …], where tokens come last."""
+
+    tokens = (-1,)
 
 
 class ScaleKeepingLayerNorm(ScaleKeeping, nn.LayerNorm):
@@ -97,23 +104,23 @@ class ScaleKeepingRMSNorm(ScaleKeeping, nn.RMSNorm):
     """RMSNorm that returns the scale it took out."""
 
 
-class ScaleKeepingGroupNorm(ScaleKeeping, nn.GroupNorm):
+class ScaleKeepingGroupNorm(ScaleKeepingChannels, nn.GroupNorm):
     """GroupNorm that returns the scale it took out, and has no shift."""
 
 
-class ScaleKeepingLocalResponseNorm(ScaleKeeping, nn.LocalResponseNorm):
+class ScaleKeepingLocalResponseNorm(ScaleKeepingChannels, nn.LocalResponseNorm):
     """Local response normalisation at the data's scale."""
 
 
-class ScaleKeepingInstanceNorm1d(ScaleKeeping, nn.InstanceNorm1d):
+class ScaleKeepingInstanceNorm1d(ScaleKeepingChannels, nn.InstanceNorm1d):
     """InstanceNorm1d that returns the scale it took out, and has no shift."""
 
 
-class ScaleKeepingInstanceNorm2d(ScaleKeeping, nn.InstanceNorm2d):
+class ScaleKeepingInstanceNorm2d(ScaleKeepingChannels, nn.InstanceNorm2d):
     """InstanceNorm2d that returns the scale it took out, and has no shift."""
 
 
-class ScaleKeepingInstanceNorm3d(ScaleKeeping, nn.InstanceNorm3d):
+class ScaleKeepingInstanceNorm3d(ScaleKeepingChannels, nn.InstanceNorm3d):
     """InstanceNorm3d that returns the scale it took out, and has no shift."""
 
 
@@ -127,4 +134,76 @@ SCALE_KEEPING: dict[type[nn.Module], type[ScaleKeeping]] = {
     nn.InstanceNorm1d: ScaleKeepingInstanceNorm1d,
     nn.InstanceNorm2d: ScaleKeepingInstanceNorm2d,
     nn.InstanceNorm3d: ScaleKeepingInstanceNorm3d,
+}
+
+
+class NormalisedAttention(Scaled, nn.MultiheadAttention):
+    """softmax(QKᵀ/√d)·V with Q and K computed from x/ρ, ρ = RMS(x)/r over the sample, and V from x; no biases.
+
+    At the data's scale the logits are the original's; token norms within a sample keep their meaning.
+    """
+
+    def start(self, reference: Tensor | None) -> None:
+        super().start(reference)
+        self.register_buffer("radius", self.radius.repeat(2))
+
+    def calibrate(self, query: Tensor, key: Tensor, *_args: Any, **_kwargs: Any) -> None:  # type: ignore[override]
+        # the same arguments as forward
+        found = [whole_rms(x, self._batch_dim(x)) for x in (query, key)]
+        blend(self.radius, torch.stack(found), self.calls)
+        self.calls += 1
+
+    @fenced
+    def forward(
+        self, query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        of_query, of_key = self.current_radius()
+        unit_query, unit_key = self._unit(query, of_query), self._unit(key, of_key)
+        return nn.MultiheadAttention.forward(self, unit_query, unit_key, value, *args, **kwargs)
+
+    def _unit(self, x: Tensor, radius: Tensor) -> Tensor:
+        return unscaled(x, (sample_rms(x, self._batch_dim(x)) / radius).to(x.dtype))
+
+    def _batch_dim(self, x: Tensor) -> int | None:
+        return None if x.dim() < 3 else 0 if self.batch_first else 1  # noqa: PLR2004
+
+
+class ScaleKeepingRecurrent(Scaled):
+    """R(x, h) → ρ·R(x/ρ, h/ρ), ρ = RMS(x)/r over the sequence: R itself at the data's scale, biases included."""
+
+    batch_first: bool
+
+    def calibrate(self, x: Tensor, *_args: Any, **_kwargs: Any) -> None:
+        blend(self.radius, whole_rms(x, self._batch_dim(x)), self.calls)
+        self.calls += 1
+
+    def _batch_dim(self, x: Tensor) -> int | None:
+        return None if x.dim() < 3 else 0 if self.batch_first else 1  # noqa: PLR2004
+
+    @fenced
+    def forward(self, x: Tensor, hx: Any = None) -> Any:
+        batched = x.dim() == 3  # noqa: PLR2004
+        rho = self.ratio(x, self._batch_dim(x))
+        per_state = rho.reshape([1, -1, 1] if batched else [1, 1])
+        unit_state = None if hx is None else tree_map(lambda h: unscaled(h, per_state), hx)
+        output, state = super().forward(unscaled(x, rho), unit_state)
+        return rho * output, tree_map(lambda h: per_state * h, state)
+
+
+class ScaleKeepingLSTM(ScaleKeepingRecurrent, nn.LSTM):  # type: ignore[misc]  # torch overloads forward for packed sequences
+    """LSTM at the data's scale."""
+
+
+class ScaleKeepingGRU(ScaleKeepingRecurrent, nn.GRU):  # type: ignore[misc]  # torch overloads forward for packed sequences
+    """GRU at the data's scale."""
+
+
+class ScaleKeepingRNN(ScaleKeepingRecurrent, nn.RNN):  # type: ignore[misc]  # torch overloads forward for packed sequences
+    """RNN at the data's scale."""
+
+
+RECURRENT: dict[type[nn.Module], type[ScaleKeepingRecurrent]] = {
+    nn.LSTM: ScaleKeepingLSTM,
+    nn.GRU: ScaleKeepingGRU,
+    nn.RNN: ScaleKeepingRNN,
 }

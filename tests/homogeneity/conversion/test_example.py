@@ -4,7 +4,7 @@ from torch import nn
 
 from axiograd.errors import ConversionError, InputError
 from axiograd.homogeneity.conversion import to_xdnn
-from axiograd.homogeneity.conversion.calling import ExampleCall, ensure_module
+from axiograd.homogeneity.conversion.example import ExampleCall, ensure_module
 
 X = torch.ones(2, 3)
 
@@ -20,16 +20,17 @@ class Recorder(nn.Module):
         (X, None, ((X,), {})),
         ((X, X), 3, ((X, X, 3), {})),
         ({"x": X}, (1, 2), ((1, 2), {"x": X})),
+        (X, {"flag": True}, ((X,), {"flag": True})),
     ],
 )
 def test_calls_have_captums_shape(inputs, additional, expected):
-    args, kwargs = ExampleCall.ensure(inputs, additional)(Recorder())
+    args, kwargs = ExampleCall.ensure(Recorder(), inputs, additional)(Recorder())
     torch.testing.assert_close((list(args), kwargs), (list(expected[0]), expected[1]))
 
 
 def test_the_users_tensors_are_out_of_reach():
     x = torch.ones(2, 3)
-    ExampleCall.ensure(x)(nn.ReLU(inplace=True)).fill_(7)
+    ExampleCall.ensure(nn.ReLU(), x)(nn.ReLU(inplace=True)).fill_(7)
     assert x.unique().item() == 1
 
 
@@ -40,12 +41,12 @@ def test_the_users_tensors_are_out_of_reach():
         (torch.tensor([[float("nan")]]), "NaN or infinite"),
         (torch.empty(0, 3), "empty"),
         (torch.ones(2, 3, device="meta"), "meta device"),
-        ("x", "is a str"),
+        ("x", "type str"),
     ],
 )
 def test_inputs_that_teach_nothing_are_refused(inputs, message):
     with pytest.raises(InputError, match=message):
-        ExampleCall.ensure(inputs)
+        ExampleCall.ensure(nn.ReLU(), inputs)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
