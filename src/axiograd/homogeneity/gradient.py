@@ -35,8 +35,6 @@ def gradient_cuts(graph: fx.Graph, scaling: set[str]) -> list[fx.Node]:
         moving = {n for n in node.all_input_nodes if aliases.root(n) in tainted}
         if (node.name not in scaling and not moving) or _name(node) in _SHAPE_ONLY:
             continue
-        if isinstance(node.meta.get("val"), int | torch.SymInt):
-            continue  # sizes do not scale
         # What is written in place is seen under every name of the memory.
         written = [aliases.root(target) for target in mutated(node)]
         tainted.update(written)
