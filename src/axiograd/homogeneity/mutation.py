@@ -7,6 +7,7 @@ target, nor at anything that shares memory with it. Where that is not certain, t
 from collections.abc import Iterable
 from typing import Any
 
+import torch
 from torch import fx
 
 from axiograd.homogeneity.private_torch import is_composite
