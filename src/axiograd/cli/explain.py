@@ -10,7 +10,6 @@ import typer
 from axiograd.cli import options
 from axiograd.cli.output import Output, plain_table, speaking, words
 from axiograd.errors import ConfigurationError
-from axiograd.runs.files import check_writable
 
 if TYPE_CHECKING:
     from axiograd.cli.picturing import Story
@@ -75,6 +74,7 @@ def explain(
         from axiograd.cli.samples import check_width, read_samples
         from axiograd.cli.spec import load_model
         from axiograd.cli.tables import TableOptions
+        from axiograd.runs import check_writable
 
         if figures or arrays or report:
             check_writable(out)
