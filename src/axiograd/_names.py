@@ -1,7 +1,20 @@
 """Names that people type, and what they may have meant."""
 
+import re
 from collections.abc import Iterable
 from difflib import get_close_matches
+
+#: Characters that turn the direction of text, hide, or steer a terminal: a name may look like another one by them.
+_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
+
+
+def visible(text: str) -> str:
+    """Text in which characters that reorder, hide or steer are shown by their number.
+
+    >>> visible("photo\u202egpj.exe")
+    'photo⟨U+202E⟩gpj.exe'
+    """
+    return _HIDDEN.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", text)
 
 
 def choose_from(name: str, known: Iterable[str]) -> str:

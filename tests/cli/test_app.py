@@ -110,7 +110,7 @@ def test_output_that_cannot_be_written_is_3(mine, photos, tmp_path):
     [
         (("explain", "{build}", "{photos}", "-m", "magic"), "no method 'magic'"),
         (("explain", "{build}", "{photos}", "-m", "gradient", "--target", "9"), "classes 0 to 2"),
-        (("explain", "{build}", "{photos}", "-m", "gradient", "--target", "cat"), "--target cat"),
+        (("explain", "{build}", "{photos}", "-m", "gradient", "--target", "horse"), "--target horse"),
         (("explain", "{build}", "{photos}", "--mean", "1,2"), "one number or three"),
         (("explain", "{build}", "{photos}", "--std", "0"), "positive"),
         (("explain", "{build}", "{photos}", "--preprocess", "magic"), "--preprocess magic"),

@@ -13,7 +13,7 @@ SMALL = ("--size", "16", "--mean", "0.5", "--std", "0.25")
 
 
 def test_the_numbers_are_the_librarys(mine, table, tmp_path):
-    options = ("--label", "ill", "--drop", "id", "--missing", "mean", "--standardise")
+    options = ("--label", "ill", "--drop", "id", "--missing", "mean", "--standardise", "--statistics", table)
     data = ("--data", table, *options, "-m", "x-gradient,input-x-gradient,random")
     done = axiograd("evaluate", f"{mine}:table", *data, "--json")
     assert done.code == 0, done.err
@@ -46,7 +46,7 @@ def test_a_stopped_run_goes_on(mine, photos, tmp_path):
             values[name] = values[name][:2]
     out.write_text(json.dumps(content))
     done = axiograd(*command, "-o", out, "--json")
-    assert "Going on after 2 of 6" in done.err
+    assert "Resuming after 2 of 6" in done.err
     resumed = done.json
     for row in (*whole["results"], *resumed["results"]):
         del row["seconds_per_sample"]

@@ -1,7 +1,9 @@
 """Attributions from the command are those of the library, and every output states the baseline."""
 
-import math
+import re
+import shlex
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -92,30 +94,137 @@ def test_damaged_images(xdnn, photos, tmp_path):
     done = axiograd("explain", *xdnn, photos, *SMALL, "-o", tmp_path / "o")
     assert done.code == 3
     assert "bad.png cannot be decoded" in done.err
-    assert "--skip-damaged leaves it out" in done.err
+    assert "--skip-damaged" in done.err
     options = ("--skip-damaged", "--json", "--no-figures", "--no-report", "-o", tmp_path / "o")
     done = axiograd("explain", *xdnn, photos, *SMALL, *options)
     assert sorted(done.json["skipped"]) == ["cat/bad.png", "dog/cut.png"]
     assert len(done.json["samples"]) == 6
 
 
-def test_a_table_with_names(mine, table, tmp_path):
-    options = ("--label", "ill", "--drop", "id", "--missing", "mean", "--standardise", "-o", tmp_path / "o")
-    done = axiograd("explain", f"{mine}:table", table, *options, "--target", "label", "--json")
+TRAIN = "steps,pulse,weight,age,name\n100,60,70,20,a\n300,80,90,60,b\n,70,80,70,c\n"
+
+
+@pytest.fixture
+def prepared(tmp_path):
+    """Options of a table, and mean and standard deviation of the training data by hand."""
+    (tmp_path / "train.csv").write_text(TRAIN)
+    columns = np.array(
+        [[20, 60, 70], [70, 90, 80], [60, 80, 70], [100, 300, 200]], dtype=float
+    ).T  # steps: 200 is filled
+    options = ("--label", "ill", "--drop", "id", "--missing", "mean", "--standardise")
+    return options, columns.mean(0), columns.std(0)
+
+
+def test_a_table_with_names(mine, table, tmp_path, prepared):
+    options, mean, std = prepared
+    more = (*options, "--statistics", tmp_path / "train.csv", "-o", tmp_path / "o")
+    done = axiograd("explain", f"{mine}:table", table, *more, "--target", "label", "--json")
     assert done.code == 0, done.err
     assert done.json["baseline"] == "zero, every feature at its mean"
+    assert "train.csv" in done.json["preprocessing"]
     assert [sample["target"] for sample in done.json["samples"]] == [0, 1, 1]
-    inputs = load_file(tmp_path / "o" / "attributions.safetensors")["inputs"]
-    # Age 30, 50, 70; the empty cell of steps is its mean, 300, and so zero.
-    torch.testing.assert_close(inputs[:, 0], torch.tensor([-1.0, 0, 1]) * math.sqrt(1.5))
-    assert inputs[0, 3] == 0
+    inputs = load_file(tmp_path / "o" / "attributions.safetensors")["inputs"].double()
+    rows = np.array([[30, 70, 60, 200], [50, 80, 70, 200], [70, 60, 90, 400]], dtype=float)  # 200: the mean
+    torch.testing.assert_close(inputs, torch.from_numpy((rows - mean) / std), rtol=1e-5, atol=1e-6)
     assert "pulse" in (tmp_path / "o" / "report.html").read_text()
+
+
+def test_one_row_is_what_it_is_among_others(mine, table, tmp_path, prepared):
+    more = (*prepared[0], "--statistics", tmp_path / "train.csv", "-m", "gradient", "--no-figures", "--no-report")
+    lines = table.read_text().splitlines()
+    (tmp_path / "one.csv").write_text("\n".join([lines[0], lines[2]]))
+    found = []
+    for file in (table, tmp_path / "one.csv"):
+        assert axiograd("explain", f"{mine}:table", file, *more, "-o", tmp_path / "o").code == 0
+        found.append(load_file(tmp_path / "o" / "attributions.safetensors")["inputs"])
+    assert torch.equal(found[0][1], found[1][0])
+
+
+@pytest.mark.parametrize("options", [("--missing", "mean"), ("--standardise", "--missing", "zero")])
+def test_statistics_of_what_is_explained_are_not_used(mine, table, tmp_path, options):
+    command = ("explain", f"{mine}:table", table, "--label", "ill", "--drop", "id", *options, "-o", tmp_path / "o")
+    done = axiograd(*command)
+    assert done.code == 2
+    assert "--statistics train.csv" in done.err
+    (tmp_path / "train.csv").write_text("age,weight,pulse\n1,2,3\n4,5,6\n")
+    done = axiograd(*command, "--statistics", tmp_path / "train.csv")
+    assert done.code == 2
+    assert "no values in a column 'steps'" in done.err
+
+
+def test_statistics_are_stored_with_the_model(mine, table, tmp_path, prepared):
+    options, mean, std = prepared
+    spec, file = f"{mine}:table", tmp_path / "x.safetensors"
+    train = ("--statistics", tmp_path / "train.csv")
+    assert axiograd("convert", spec, "-o", file, "--examples", table, *options, *train).code == 0
+    done = axiograd(
+        "explain", spec, table, "--weights", file, "--label", "ill", "--drop", "id", "-o", tmp_path / "o", "--json"
+    )
+    assert done.code == 0, done.err
+    assert "the data that the model was made with" in done.json["preprocessing"]
+    inputs = load_file(tmp_path / "o" / "attributions.safetensors")["inputs"].double()
+    expected = (np.array([50, 80, 70, 200]) - mean) / std
+    torch.testing.assert_close(inputs[1], torch.from_numpy(expected), rtol=1e-5, atol=1e-6)
+
+
+def test_untrained_networks_are_called_so(photos, tmp_path):
+    size = ("--size", "64", "--set", "num_classes=3")
+    done = axiograd("explain", "xsqueezenet1_1", photos, *size, "-o", tmp_path / "o", "--json", "--no-figures")
+    assert done.code == 0, done.err
+    assert done.json["trained"] is False
+    assert "random weights" in done.json["warning"]
+    assert "Untrained" in done.err
+    assert "random weights" in (tmp_path / "o" / "report.html").read_text()
+    said = axiograd("explain", "xsqueezenet1_1", photos, *size, "-o", tmp_path / "o", "--no-figures", "--no-report")
+    assert "Untrained: xsqueezenet1_1 has random weights" in said.out
+    command = ("--data", photos, *size, "-m", "gradient", "--metrics", "accuracy")
+    assert "Untrained" in axiograd("evaluate", "xsqueezenet1_1", *command).out
+    file = tmp_path / "stripped.safetensors"
+    assert axiograd("convert", "squeezenet1_1", "-o", file, *size[2:], "--shape", "3,64,64").code == 0
+    assert axiograd("explain", file, photos, "--size", "64", "-o", tmp_path / "o", "--json").json["trained"] is False
+
+
+def test_a_guess_is_called_a_guess(xdnn, photos, tmp_path):
+    options = ("-o", tmp_path / "o", "--no-figures", "--no-report", "--json")
+    guessed = axiograd("explain", *xdnn, photos, "--size", "16", *options).json
+    assert guessed["preprocessing_is_a_guess"]
+    assert "a guess" in guessed["preprocessing"]
+    said = axiograd("explain", *xdnn, photos, *SMALL, *options).json
+    assert not said["preprocessing_is_a_guess"]
+    assert "guess" not in said["preprocessing"]
+
+
+def test_a_suggestion_can_be_run_as_it_stands(mine, photos, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    weights = tmp_path / "my weights.pt"
+    torch.save(load_model(f"{mine}:build", settings={"classes": 5}).state_dict(), weights)
+    asked = (f"{mine}:build", "--weights", weights, "--set", "classes=5", *SMALL)
+    done = axiograd("explain", *asked, photos, "-o", tmp_path / "o")
+    assert done.code == 1
+    convert, check = re.search(r"convert it: (axiograd convert .*?)\. `(axiograd check .*?)` lists", done.err).groups()
+    assert axiograd(*shlex.split(check)[1:]).code == 1
+    done = axiograd(*shlex.split(convert)[1:])
+    assert done.code == 0, done.err
+    (explain,) = re.findall(r"in the command: (axiograd explain .*) INPUT…", done.out)
+    assert axiograd(*shlex.split(explain)[1:], photos, "-o", tmp_path / "o").code == 0
+    done = axiograd("check", *asked[:5], "--shape", "3,16,16")
+    (convert,) = re.findall(r"Make it one: (.*)", done.err)
+    assert axiograd(*shlex.split(convert)[1:]).code == 0
+
+
+def test_a_class_by_its_name(xdnn, photos, tmp_path):
+    options = (*SMALL, "-o", tmp_path / "o", "--no-figures", "--no-report", "--json")
+    found = axiograd("explain", *xdnn, photos, *options, "--target", "Dog").json
+    assert [sample["target"] for sample in found["samples"]] == [1] * 6
+    done = axiograd("explain", *xdnn, photos, *options, "--target", "dgo")
+    assert done.code == 2
+    assert "did you mean 'dog'" in done.err
 
 
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("a,b\n1,x\n", "'x' in column 'b' is no number"),
+        ("a,b\n1,x\n", "'x' in column 'b' is not a number"),
         ("a,b\n1\n", "line 2: 1 cells under 2 names"),
         ("a,b\n", "no rows"),
         ("a,b\n1,\n", "1 empty cells, for example in column 'b'"),

@@ -33,6 +33,7 @@ def test_a_pretrained_network_is_converted_and_explained(tmp_path, how):
 def test_rows_of_the_survey(tmp_path):
     table = SURVEY.path / "nhanes_reconstructed.csv.gz"
     options = ("--label", "y_survived15", "--drop", "seqn", "--missing", "mean", "--standardise", "--limit", "4")
+    options = (*options, "--statistics", table)
     command = ("explain", "xmlp", table, "--set", "in_channels=106", *options, "-o", tmp_path, "--no-figures")
     done = axiograd(*command, "--json")
     assert done.code == 0, done.err

@@ -180,3 +180,22 @@ def test_two_at_once_fetch_it_once(server, tmp_path):
 def test_only_the_web(tmp_path):
     with pytest.raises(ConfigurationError, match="only http"):
         download("file:///etc/passwd", tmp_path / "x")
+
+
+@pytest.mark.parametrize("target", ["http://127.0.0.1:9/x", "ftp://127.0.0.1/x", "file:///etc/passwd"])
+def test_redirects_lead_to_https_only(tmp_path, target):
+    class Redirecting(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(302)
+            self.send_header("Location", target)
+            self.end_headers()
+
+        def log_message(self, *args):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Redirecting) as httpd:
+        threading.Thread(target=httpd.serve_forever, daemon=True).start()
+        with pytest.raises((ConfigurationError, DataMissingError), match=r"not https|not allowed"):
+            download(f"http://127.0.0.1:{httpd.server_port}/x", tmp_path / "x", progress=False)
+        httpd.shutdown()
+    assert not (tmp_path / "x").exists()

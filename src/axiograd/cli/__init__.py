@@ -10,5 +10,6 @@ def main() -> None:
     except ImportError as error:
         if error.name not in {"typer", "rich"}:
             raise
-        sys.exit("the axiograd command needs typer and rich: pip install 'axiograd[cli]'")
+        print("the axiograd command needs typer and rich: pip install 'axiograd[cli]'.", file=sys.stderr)
+        sys.exit(2)  # 1 would mean that a model is not an X-DNN
     run()

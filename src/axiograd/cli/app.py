@@ -1,7 +1,7 @@
 """Subcommands, exit codes and errors of the command.
 
-Exit codes: 0 done, 1 the answer is no, 2 wrong use (or a model that raises), 3 a file is missing, damaged or cannot be
-written, 130 interrupted.
+Exit codes: 0 done, 1 the answer is no, 2 a usage error (or a model that raises), 3 a file is missing, damaged or
+cannot be written, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Annotated, NoReturn
 import typer
 from rich.console import Console
 
+from axiograd._names import visible
 from axiograd._version import __version__
 from axiograd.cli.audit import audit
 from axiograd.cli.check import check
@@ -33,7 +34,7 @@ app = typer.Typer(
     name="axiograd",
     help="Exact Integrated Gradients in one backward pass, differentiable, so that you can train with them.\n\n"
     "New here? `axiograd demo` tells the story in about three minutes, without downloads.",
-    epilog="Exit codes: 0 done · 1 the answer is no · 2 wrong use · 3 a file is missing, damaged or not writable.",
+    epilog="Exit codes: 0 done · 1 the answer is no · 2 usage error · 3 a file is missing, damaged or not writable.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
@@ -108,7 +109,7 @@ def run(arguments: Sequence[str] | None = None) -> NoReturn:
         if debug:
             raise
         console.print("[bold red]Error:[/] ", end="")
-        console.print(sentence(error), markup=False, highlight=False, soft_wrap=True)
+        console.print(visible(sentence(error)), markup=False, highlight=False, soft_wrap=True)
         code = exit_code(error)
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)

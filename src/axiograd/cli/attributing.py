@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,13 +11,12 @@ from torch import Tensor, nn
 
 from axiograd._target import logits
 from axiograd.attribution.methods import METHODS
+from axiograd.cli.classes import ClassNames
 from axiograd.cli.methods import Methods
 from axiograd.cli.samples import Samples
 from axiograd.errors import ConfigurationError, TargetError
 
 _SCORES = 2
-#: Class i of the 20 is class 10·i of the 200 that a network for all of Tiny ImageNet knows.
-_TINY, _TINY_CLASSES = 20, 200
 
 
 @dataclass(frozen=True)
@@ -52,16 +51,15 @@ def attribute(
     target: str,
     batch: int,
     skip_damaged: bool,
-    names: Sequence[str] = (),
+    names: Callable[[int], ClassNames],
     progress: Callable[[int], object] = lambda _: None,
 ) -> Iterator[Attributed]:
     """Attribute sample after sample, a batch at a time."""
     model = methods.model
     for places, x in samples.batches(batch, like_of(model), skip_damaged=skip_damaged):
         scores = scores_of(model, x)
-        known = class_indices(samples, scores.shape[1], names)
-        labels = None if known is None else [known[i] for i in places]
-        targets = targets_of(target, scores, labels)
+        labels = labels_of(samples, places, scores.shape[1], names(scores.shape[1]))
+        targets = targets_of(target, scores, labels, names(scores.shape[1]))
         chosen = _select(scores, targets)
         at_zero = _select(scores_of(model, torch.zeros_like(x[:1])).expand_as(scores), targets)
         difference = (chosen - at_zero).double()
@@ -82,21 +80,12 @@ def attribute(
             progress(place)
 
 
-def class_indices(samples: Samples, n_outputs: int, names: Sequence[str] = ()) -> Sequence[int] | None:
-    """The model's class of each sample; None where the data has no labels, or its classes cannot be told apart.
-
-    Classes are matched by the model's class names where those are given, and otherwise by their order, if their number
-    is that of the model's outputs.
-    """
-    labels, classes = samples.labels, samples.classes
-    if labels is None:
+def labels_of(samples: Samples, places: list[int], n_outputs: int, names: ClassNames) -> list[int] | None:
+    """The model's class of each of these samples; None where the data has no labels, or none that can be matched."""
+    if samples.labels is None:
         return None
-    if classes and set(classes) <= set(names):
-        return [names.index(classes[label]) for label in labels]
-    if len(classes) == _TINY and n_outputs == _TINY_CLASSES:
-        return [label * (_TINY_CLASSES // _TINY) for label in labels]
-    fits = len(classes) in {0, max(n_outputs, 2)} and max(labels) < max(n_outputs, 2)
-    return labels if fits else None
+    known = names.match(samples.labels, samples.classes, n_outputs)
+    return None if known is None else [known[i] for i in places]
 
 
 def like_of(model: nn.Module) -> Tensor:
@@ -119,8 +108,8 @@ def scores_of(model: nn.Module, inputs: Tensor) -> Tensor:
     return raw
 
 
-def targets_of(target: str, scores: Tensor, labels: list[int] | None) -> Tensor | None:
-    """What is attributed: the predicted class, the label, or a class by its number; None for a single score."""
+def targets_of(target: str, scores: Tensor, labels: list[int] | None, names: ClassNames) -> Tensor | None:
+    """What is attributed: the predicted class, the label, or a class by number or name; None for a single score."""
     n = scores.shape[1]
     if target == "predicted":
         return None if n == 1 else scores.argmax(1)
@@ -132,10 +121,8 @@ def targets_of(target: str, scores: Tensor, labels: list[int] | None) -> Tensor 
             )
         found = torch.tensor(labels, device=scores.device)
     else:
-        try:
-            found = torch.full((len(scores),), int(target), device=scores.device)
-        except ValueError:
-            raise TargetError(f"--target {target}: expected predicted, label, or the number of a class.") from None
+        number = int(target) if target.removeprefix("-").isdecimal() else names.index(target)
+        found = torch.full((len(scores),), number, device=scores.device)
     if n == 1:
         return None
     if int(found.min()) < 0 or int(found.max()) >= n:

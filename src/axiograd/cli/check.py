@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 
 def check(
+    context: typer.Context,
     spec: options.Spec,
     shape: options.Shape = None,
     weights: options.Weights = None,
@@ -40,12 +41,14 @@ def check(
     with speaking(as_json=json) as output:
         if Path(spec).suffix in {".onnx", ".pt2"} and ":" not in spec:
             raise typer.Exit(0 if show_file(output, spec) else 1)
-        from axiograd.cli.spec import example_input, load_model
+        from axiograd.cli.inputs import read_model, suggestion
+        from axiograd.cli.spec import example_input
         from axiograd.homogeneity import certify
 
-        model = load_model(spec, weights, settings=options.read_settings(settings), download=download).train(train)
-        if weights is None and ":" not in spec and not spec.endswith(".safetensors"):
-            _awaken(model)
+        given = read_model(spec, weights, settings, download=download)
+        model = given.model.train(train)
+        if given.trained is False:
+            _fill_zeros(model)
         certificate = certify(model, example_input(model, shape))
         output.answer(certificate.to_json())
         show_certificate(output.console, certificate)
@@ -53,11 +56,11 @@ def check(
         if certificate.ok and zero:
             output.note(f"{len(zero)} biases are zero at present, as {zero[0]}; once trained, they would break it.")
         if not certificate.ok:
-            output.note(f"Make it one: axiograd convert {spec} -o FILE.safetensors")
+            output.note(f"Make it one: {suggestion(context.params, 'convert', out='FILE.safetensors')}")
     raise typer.Exit(0 if certificate.ok else 1)
 
 
-def _awaken(model: nn.Module) -> None:
+def _fill_zeros(model: nn.Module) -> None:
     """Parameters that start at zero get a value: the question is about the architecture, not about its first step."""
     import torch
 

@@ -16,6 +16,7 @@ from axiograd.errors import ConfigurationError
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from axiograd.cli.samples import Samples
     from axiograd.homogeneity import Certificate, Conversion
 
 _VIOLATIONS = 3
@@ -24,6 +25,7 @@ _LITTLE = 0.5
 
 
 def convert(
+    context: typer.Context,
     spec: options.Spec,
     out: Annotated[Path, typer.Option("--out", "-o", help="File to write, FILE.safetensors.", show_default=False)],
     how: Annotated[
@@ -47,6 +49,7 @@ def convert(
     label: options.Label = None,
     drop: options.Drop = None,
     missing: options.Missing = "error",
+    statistics: options.Statistics = None,
     *,
     standardise: options.Standardise = False,
     download: options.Download = False,
@@ -69,15 +72,31 @@ def convert(
         raise ConfigurationError(f"-o {out}: the file's name ends in .safetensors.")
     with speaking(as_json=json) as output:
         from axiograd.cli.converted import Recipe, save
-        from axiograd.cli.spec import load_model
-        from axiograd.cli.tables import TableOptions
+        from axiograd.cli.inputs import read_inputs, read_model, suggestion
+        from axiograd.cli.spec import example_input
         from axiograd.homogeneity import certify, to_xdnn
 
         given = options.read_settings(settings)
-        model = load_model(spec, weights, settings=given, download=download)
-        tables = TableOptions(label, tuple(options.read_list(drop)), missing, standardise)
-        pixels = {"preset": preprocess, "size": size, "mean": mean, "std": std}
-        x, source = _examples(spec, model, examples, n_examples, shape, pixels, tables)
+        bare = read_model(spec, weights, settings, download=download)
+        model, table = bare.model, {}
+        if examples is None:
+            x, source = example_input(model, shape), "random inputs from the standard normal distribution"
+        else:
+            samples = read_inputs(
+                bare,
+                examples,
+                preprocess=preprocess,
+                size=size,
+                mean=mean,
+                std=std,
+                label=label,
+                drop=drop,
+                missing=missing,
+                standardise=standardise,
+                statistics=statistics,
+            )
+            x, source = _spread(samples, model, n_examples)
+            table = samples.table
         before = certify(model, x)
         conversion = to_xdnn(model, x, how=cast("Literal['strip', 'lift']", how))
         recipe = Recipe(
@@ -87,6 +106,7 @@ def convert(
             settings=_settings(spec, weights, given),
             weights=weights,
             examples=source,
+            table=table,
         )
         save(out, conversion.model, recipe)
         _check_again(spec, out, given, conversion, x)
@@ -95,8 +115,8 @@ def convert(
         _show(output, before, conversion, source, kept)
         output.say(f"\nWritten to {out}. Load it in Python:\n", style="bold")
         output.say(code)
-        command = f"{spec} --weights {out}" if ":" in spec else str(out)
-        output.say(f"\nor use it in the command: axiograd explain {command} INPUT…")
+        as_spec = {"weights": out} if ":" in spec else {"spec": out, "weights": None, "settings": None}
+        output.say(f"\nor use it in the command: {suggestion(context.params, 'explain', **as_spec)} INPUT…")
         output.answer(
             {
                 "model": spec,
@@ -114,19 +134,10 @@ def convert(
         )
 
 
-def _examples(
-    spec: str, model: nn.Module, given: list[str] | None, n: int, shape: str | None, pixels: dict[str, Any], tables: Any
-) -> tuple[Tensor, str]:
+def _spread(samples: Samples, model: nn.Module, n: int) -> tuple[Tensor, str]:
     """Inputs to calibrate on, spread over what was given, and in words what they are."""
     from axiograd.cli.attributing import like_of
-    from axiograd.cli.preprocess import choose
-    from axiograd.cli.samples import check_width, read_samples
-    from axiograd.cli.spec import example_input
 
-    if given is None:
-        return example_input(model, shape), "random inputs from the standard normal distribution"
-    samples = read_samples(options.read_list(given), choose(spec, model, **pixels), tables)
-    check_width(samples, model)
     step = max(1, len(samples) // n)
     chosen = samples.choose(range(0, len(samples), step)[:n])
     _, x = next(iter(chosen.batches(n, like_of(model), skip_damaged=True)))

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from axiograd._version import __version__
+from axiograd.cli.tables import Statistics, TableOptions
 from axiograd.errors import ConfigurationError, MissingExtraError, StorageError
 from axiograd.homogeneity import to_xdnn
 from axiograd.models import get_model
@@ -41,8 +42,20 @@ class Recipe:
     settings: dict[str, Any] = field(default_factory=dict)
     weights: str | None = None
     examples: str = ""
+    #: How tables were prepared: standardise, missing, and mean and standard deviation by column.
+    table: dict[str, Any] = field(default_factory=dict)
     version: str = __version__
     format: int = FORMAT
+
+    def tables(self) -> TableOptions | None:
+        """How tables are prepared for this model; None where that is not known."""
+        if not self.table:
+            return None
+        columns = {str(name): (float(mean), float(std)) for name, (mean, std) in self.table["columns"].items()}
+        if not all(math.isfinite(number) for pair in columns.values() for number in pair):
+            raise ValueError("its table has a mean or standard deviation that is not finite")
+        statistics = Statistics("the data that the model was made with", columns)
+        return TableOptions(None, (), str(self.table["missing"]), bool(self.table["standardise"]), statistics)
 
     @classmethod
     def read(cls, path: str | Path) -> Recipe | None:
@@ -59,7 +72,7 @@ class Recipe:
             return None
         try:
             recipe = _checked(json.loads(text))
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, ConfigurationError) as error:
             reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)[:200]
             raise StorageError(f"{file} has a recipe that cannot be read: {reason}.") from error
         if ":" not in recipe.spec:
@@ -70,7 +83,7 @@ class Recipe:
 def _checked(content: Any) -> Recipe:
     """A recipe whose every field has its type: what is in a file may be anything."""
     kinds: dict[str, Any] = {"spec": str, "how": str, "shape": list}
-    further = {"settings": dict, "examples": str, "version": str, "format": int, "weights": str | None}
+    further = {"settings": dict, "examples": str, "version": str, "format": int, "table": dict, "weights": str | None}
     if not isinstance(content, dict) or kinds.keys() - content.keys() or content.keys() - {*kinds, *further}:
         raise TypeError(f"it is an object with {', '.join(kinds)}, and may have {', '.join(further)}")
     if wrong := [
@@ -81,6 +94,7 @@ def _checked(content: Any) -> Recipe:
     if not shape or not all(type(size) is int and size > 0 for size in shape) or math.prod(shape) > LARGEST_INPUT:
         raise ValueError(f"inputs of shape {str(shape)[:80]}; at most {LARGEST_INPUT:,} values are allowed")
     recipe = Recipe(**{**content, "shape": tuple(shape)})
+    recipe.tables()
     if recipe.format != FORMAT or recipe.how not in {"strip", "lift"}:
         raise ValueError(f"it is of format {recipe.format}, {recipe.how[:20]!r}; this version reads {FORMAT}")
     return recipe

@@ -18,6 +18,7 @@ ARROWS = {"KPM": "↑", "KNM": "↓", "KAM": "↑", "RAM": "↓", "energy inside
 
 
 def evaluate(
+    context: typer.Context,
     spec: options.Spec,
     data: Annotated[
         list[str],
@@ -28,13 +29,13 @@ def evaluate(
     settings: options.Settings = None,
     metrics: Annotated[str, typer.Option(help=f"Some of {','.join(METRICS)}.")] = ",".join(METRICS),
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="JSON file, written after every batch; a stopped run goes on.")
+        Path | None, typer.Option("--out", "-o", help="JSON file, written after every batch; a stopped run is resumed.")
     ] = None,
     masking: Annotated[
         str, typer.Option(help="What masked features become: blur, mean or zero; auto is blur where images allow it.")
     ] = "auto",
     target: Annotated[
-        str, typer.Option(help="label (predicted where there is none), predicted, or a class.")
+        str, typer.Option(help="label (predicted where there is none), predicted, or a class by number or name.")
     ] = "label",
     classes: options.Classes = None,
     split: Annotated[str | None, typer.Option(help="Split of a data set.  [default: val or test]")] = None,
@@ -46,6 +47,7 @@ def evaluate(
     label: options.Label = None,
     drop: options.Drop = None,
     missing: options.Missing = "error",
+    statistics: options.Statistics = None,
     batch_size: options.Batch = 8,
     steps: options.Steps = 128,
     seed: options.Seed = 0,
@@ -70,22 +72,30 @@ def evaluate(
     if masking not in {"auto", "blur", "mean", "zero"}:
         raise ConfigurationError(f"--masking {masking}: choose auto, blur, mean or zero.")
     with speaking(as_json=json) as output:
-        from axiograd.cli.classes import read_names
-        from axiograd.cli.converted import base_spec
+        from functools import cache
+
         from axiograd.cli.evaluating import Measured, measure
+        from axiograd.cli.inputs import read_inputs, read_model
         from axiograd.cli.methods import Methods, read_methods
-        from axiograd.cli.preprocess import choose
-        from axiograd.cli.samples import check_width, read_samples
-        from axiograd.cli.spec import load_model
-        from axiograd.cli.tables import TableOptions
 
         names = read_methods(methods)
-        model = load_model(spec, weights, settings=options.read_settings(settings), download=download)
-        pixels = choose(base_spec(spec, weights), model, preset=preprocess, size=size, mean=mean, std=std)
-        tables = TableOptions(label, tuple(options.read_list(drop)), missing, standardise)
-        samples = read_samples(options.read_list(data), pixels, tables, split=split)
-        check_width(samples, model)
-        if samples.boxes is not None and (pixels.transform.resize or pixels.transform.crop):
+        given = read_model(spec, weights, settings, download=download)
+        samples = read_inputs(
+            given,
+            data,
+            preprocess=preprocess,
+            size=size,
+            mean=mean,
+            std=std,
+            label=label,
+            drop=drop,
+            missing=missing,
+            standardise=standardise,
+            statistics=statistics,
+            split=split,
+        )
+        model, pixels = given.model, samples.pixels
+        if samples.boxes is not None and pixels and (pixels.transform.resize or pixels.transform.crop):
             output.note("The boxes do not fit resized images: no localisation (--preprocess pixels keeps the size).")
             wanted = [name for name in wanted if name != "localisation"]
         samples = _drawn(samples, limit, seed)
@@ -104,8 +114,8 @@ def evaluate(
         }
         measured = Measured.resume(out, identity)
         if measured.done:
-            output.note(f"Going on after {measured.done} of {len(samples)} samples in {out}.")
-        chosen = Methods(names, model, spec=spec, steps=steps, seed=seed)
+            output.note(f"Resuming after {measured.done} of {len(samples)} samples in {out}.")
+        chosen = Methods(names, model, context.params, steps=steps, seed=seed)
         with output.progress() as bar:
             task = bar.add_task("evaluating", total=len(samples), completed=measured.done)
             measure(
@@ -117,11 +127,11 @@ def evaluate(
                 target=target,
                 batch=batch_size,
                 skip_damaged=skip_damaged,
-                names=[] if classes is None else read_names(classes),
+                names=cache(lambda n_outputs: given.class_names(classes, samples, n_outputs)),
                 out=out,
                 progress=lambda done: bar.update(task, completed=done),
             )
-        answer = _answer(measured, chosen, samples)
+        answer = {"trained": given.trained, "warning": given.warning} | _answer(measured, chosen, samples)
         _show(output, answer)
         output.answer(answer)
 
@@ -174,6 +184,8 @@ def _answer(measured: Any, methods: Any, samples: Any) -> dict[str, Any]:
 
 
 def _show(output: Output, answer: dict[str, Any]) -> None:
+    if answer["warning"]:
+        output.warn("Untrained", answer["warning"])
     output.say(f"model          {answer['model']}")
     output.say(f"data           {answer['data']}, {answer['n_samples']} samples")
     output.say(f"preprocessing  {answer['preprocessing']}")

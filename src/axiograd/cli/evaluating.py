@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from axiograd.attribution.methods import METHODS
-from axiograd.cli.attributing import class_indices, like_of, scores_of, targets_of
+from axiograd.cli.attributing import labels_of, like_of, scores_of, targets_of
+from axiograd.cli.classes import ClassNames
 from axiograd.cli.methods import Methods
 from axiograd.cli.samples import Samples
 from axiograd.errors import ConfigurationError, StorageError
@@ -79,7 +80,7 @@ def measure(
     target: str,
     batch: int,
     skip_damaged: bool,
-    names: Sequence[str],
+    names: Callable[[int], ClassNames],
     out: Path | None,
     progress: Callable[[int], object],
 ) -> Measured:
@@ -87,8 +88,10 @@ def measure(
     model = methods.model
     for places, x in samples.batches(batch, like_of(model), skip_damaged=skip_damaged, start=measured.done):
         scores = scores_of(model, x)
-        labels = _labels(samples, places, scores.shape[1], names)
-        targets = targets_of(target if labels is not None or target != "label" else "predicted", scores, labels)
+        named = names(scores.shape[1])
+        labels = _labels(samples, places, scores.shape[1], named)
+        wish = target if labels is not None or target != "label" else "predicted"
+        targets = targets_of(wish, scores, labels, named)
         if "accuracy" in wanted and labels is not None:
             measured.add(None, _accuracy(scores, torch.tensor(labels)))
         chosen = scores[:, 0] if targets is None else scores.gather(1, targets[:, None])[:, 0]
@@ -127,14 +130,14 @@ def _background(masking: str, inputs: Tensor) -> MaskingValue:
     return "mean" if small else None
 
 
-def _labels(samples: Samples, places: list[int], n_outputs: int, names: Sequence[str]) -> list[int] | None:
-    known = class_indices(samples, n_outputs, names)
+def _labels(samples: Samples, places: list[int], n_outputs: int, names: ClassNames) -> list[int] | None:
+    known = labels_of(samples, places, n_outputs, names)
     if known is None and samples.labels is not None:
         raise ConfigurationError(
             f"{samples.source} has {len(samples.classes) or max(samples.labels) + 1} classes and the model {n_outputs} "
             "outputs, so which output is which class is unknown: give the model's class names by --classes FILE."
         )
-    return None if known is None else [known[i] for i in places]
+    return known
 
 
 def _accuracy(scores: Tensor, labels: Tensor) -> dict[str, Tensor]:

@@ -12,13 +12,18 @@ from axiograd.cli.output import Output, plain_table, speaking, words
 from axiograd.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from axiograd.cli.classes import ClassNames
+    from axiograd.cli.inputs import Given
+    from axiograd.cli.methods import Methods
     from axiograd.cli.picturing import Story
+    from axiograd.cli.samples import Samples
 
 KINDS = ("overlay", "signed", "positive")
 _SHOWN = 40
 
 
 def explain(
+    context: typer.Context,
     spec: options.Spec,
     inputs: Annotated[
         list[str],
@@ -28,7 +33,7 @@ def explain(
     weights: options.Weights = None,
     settings: options.Settings = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for what is written.")] = Path("axiograd-explain"),
-    target: Annotated[str, typer.Option(help="predicted, label, or the number of a class.")] = "predicted",
+    target: Annotated[str, typer.Option(help="predicted, label, or a class by number or name.")] = "predicted",
     classes: options.Classes = None,
     top: Annotated[int, typer.Option(help="How many of the top classes are shown.", min=1)] = 3,
     preprocess: options.Preprocessing = None,
@@ -38,6 +43,7 @@ def explain(
     label: options.Label = None,
     drop: options.Drop = None,
     missing: options.Missing = "error",
+    statistics: options.Statistics = None,
     split: Annotated[str | None, typer.Option(help="Split of a data set.")] = None,
     limit: options.Limit = None,
     batch_size: options.Batch = 8,
@@ -63,31 +69,37 @@ def explain(
 
     `axiograd explain net.py:build photos/ --size 64 --mean 0.5 --std 0.5 -m input-x-gradient,integrated-gradients`
 
-    `axiograd explain net.py:build patients.csv --label survived --drop id --missing mean --standardise`
+    `axiograd explain net.py:build patients.csv --label survived --drop id --standardise --statistics train.csv`
     """
     if kind not in KINDS:
         raise ConfigurationError(f"--kind {kind}: choose one of {', '.join(KINDS)}.")
     with speaking(as_json=json) as output:
-        from axiograd.cli.converted import base_spec
+        from axiograd.cli.inputs import read_inputs, read_model
         from axiograd.cli.methods import Methods, read_methods
-        from axiograd.cli.preprocess import choose
-        from axiograd.cli.samples import check_width, read_samples
-        from axiograd.cli.spec import load_model
-        from axiograd.cli.tables import TableOptions
         from axiograd.runs import check_writable
 
         if figures or arrays or report:
             check_writable(out)
         names = read_methods(methods)
-        model = load_model(spec, weights, settings=options.read_settings(settings), download=download)
-        pixels = choose(base_spec(spec, weights), model, preset=preprocess, size=size, mean=mean, std=std)
-        tables = TableOptions(label, tuple(options.read_list(drop)), missing, standardise)
-        samples = read_samples(inputs, pixels, tables, split=split)
-        check_width(samples, model)
+        given = read_model(spec, weights, settings, download=download)
+        samples = read_inputs(
+            given,
+            inputs,
+            preprocess=preprocess,
+            size=size,
+            mean=mean,
+            std=std,
+            label=label,
+            drop=drop,
+            missing=missing,
+            standardise=standardise,
+            statistics=statistics,
+            split=split,
+        )
         if limit is not None:
             samples = samples.choose(range(min(limit, len(samples))))
-        chosen = Methods(names, model, spec=spec, steps=steps, seed=seed)
-        story = _attributed(output, chosen, samples, target, batch_size, classes, skip_damaged=skip_damaged)
+        chosen = Methods(names, given.model, context.params, steps=steps, seed=seed)
+        story = _attributed(output, given, chosen, samples, target, batch_size, classes, skip_damaged=skip_damaged)
         answer = _answer(story, top)
         _show(output, story, answer, top)
         shape = cast("Literal['overlay', 'signed', 'positive']", kind)
@@ -96,12 +108,24 @@ def explain(
 
 
 def _attributed(
-    output: Output, methods: Any, samples: Any, target: str, batch: int, classes: Path | None, *, skip_damaged: bool
+    output: Output,
+    given: Given,
+    methods: Methods,
+    samples: Samples,
+    target: str,
+    batch: int,
+    classes: Path | None,
+    *,
+    skip_damaged: bool,
 ) -> Story:
+    from functools import cache
+
     from axiograd.cli.attributing import attribute, like_of
-    from axiograd.cli.classes import ClassNames, read_names
-    from axiograd.cli.converted import base_spec
     from axiograd.cli.picturing import Story
+
+    @cache
+    def names(n_outputs: int) -> ClassNames:
+        return given.class_names(classes, samples, n_outputs)
 
     if "expected-gradients" in methods.names:
         first = next(iter(samples.batches(64, like_of(methods.model), skip_damaged=True)), None)
@@ -116,15 +140,14 @@ def _attributed(
                 target=target,
                 batch=batch,
                 skip_damaged=skip_damaged,
-                names=[] if classes is None else read_names(classes),
+                names=names,
                 progress=lambda place: bar.update(task, completed=place + 1),
             )
         )
     if not found:
         raise ConfigurationError(f"{samples.source}: no image could be decoded, so there is nothing to explain.")
-    names = ClassNames.find(classes, samples.classes, len(found[0].scores), base_spec(methods.spec, None))
     certificate = methods.certificate(found[0].inputs.unsqueeze(0).to(like_of(methods.model)))
-    return Story(methods, samples, found, names, certificate)
+    return Story(methods, samples, found, names(len(found[0].scores)), certificate, given)
 
 
 def _answer(story: Story, top: int) -> dict[str, Any]:
@@ -153,9 +176,12 @@ def _answer(story: Story, top: int) -> dict[str, Any]:
     certificate = story.certificate
     return {
         "model": methods.spec,
+        "trained": story.given.trained,
+        "warning": story.given.warning,
         "certified": None if certificate is None else certificate.ok,
         "data": story.samples.source,
         "preprocessing": story.samples.prepared,
+        "preprocessing_is_a_guess": story.samples.pixels is not None and story.samples.pixels.guessed,
         "baseline": story.samples.zero,
         "skipped": list(story.samples.skipped),
         "costs": [{"method": methods.title(name)} | methods.costs[name].to_dict() for name in methods.names],
@@ -164,6 +190,8 @@ def _answer(story: Story, top: int) -> dict[str, Any]:
 
 
 def _show(output: Output, story: Story, answer: dict[str, Any], top: int) -> None:
+    if answer["warning"]:
+        output.warn("Untrained", answer["warning"])
     output.say(f"model          {answer['model']}{'' if answer['certified'] else ' (not an X-DNN)'}")
     output.say(f"data           {answer['data']}")
     output.say(f"preprocessing  {answer['preprocessing']}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from axiograd.attribution import Gradient
 from axiograd.attribution.methods import METHODS, find_method
+from axiograd.cli.inputs import suggestion
 from axiograd.cli.options import read_list
 from axiograd.errors import ConfigurationError, NotHomogeneousError
 from axiograd.homogeneity import certify
@@ -81,8 +82,11 @@ def _leaves(outputs: Any) -> list[Tensor]:
 class Methods:
     """The chosen methods on one model; X-Gradient only if the model is certified."""
 
-    def __init__(self, names: Sequence[str], model: nn.Module, *, spec: str, steps: int = 128, seed: int = 0) -> None:
-        self.names, self.model, self.spec, self.steps, self.seed = tuple(names), model, spec, steps, seed
+    def __init__(
+        self, names: Sequence[str], model: nn.Module, call: Mapping[str, Any], *, steps: int = 128, seed: int = 0
+    ) -> None:
+        self.names, self.model, self.call, self.steps, self.seed = tuple(names), model, call, steps, seed
+        self.spec = str(call["spec"])
         self.costs = {name: Cost() for name in names}
         self.references: Tensor | None = None
         self._warm = False
@@ -136,5 +140,6 @@ class Methods:
             f"X-Gradient is exact on X-DNNs only, and {self.spec} is not one: {count} "
             f"violation{'' if count == 1 else 's'}, the first in {first.module or 'the model'} ({first.reason}). "
             f"Either take another method, --method input-x-gradient (not exact) or integrated-gradients (slower), or "
-            f"convert it: axiograd convert {self.spec} -o FILE.safetensors. `axiograd check {self.spec}` lists them."
+            f"convert it: {suggestion(self.call, 'convert', inputs_as='--examples', out='FILE.safetensors')}. "
+            f"`{suggestion(self.call, 'check', shape=','.join(map(str, inputs.shape[1:])))}` lists them."
         )

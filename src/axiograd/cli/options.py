@@ -71,7 +71,7 @@ Preprocessing = Annotated[
     str | None,
     typer.Option(
         "--preprocess",
-        help="imagenet, squeezenet, tiny-imagenet or pixels ([0, 1]); by default what the model was trained with.",
+        help="imagenet, squeezenet, tiny-imagenet or pixels ([0, 1]); by default that of known weights, else a guess.",
         show_default=False,
         rich_help_panel=IMAGES,
     ),
@@ -92,18 +92,29 @@ Label = Annotated[
     str | None, typer.Option(help="Column of a table that holds the class, not a feature.", rich_help_panel=TABLES)
 ]
 Drop = Annotated[
-    str | None, typer.Option(help="Columns of a table that are no features: a,b,c.", rich_help_panel=TABLES)
+    str | None, typer.Option(help="Columns of a table that are not features: a,b,c.", rich_help_panel=TABLES)
 ]
 Missing = Annotated[
-    str, typer.Option(help="Empty cells of a table: error, mean (of the column) or zero.", rich_help_panel=TABLES)
+    str,
+    typer.Option(help="Empty cells of a table: error, mean (of the training data) or zero.", rich_help_panel=TABLES),
 ]
 Standardise = Annotated[
     bool,
     typer.Option(
-        "--standardise", help="Bring a table's columns to mean 0 and standard deviation 1.", rich_help_panel=TABLES
+        "--standardise", help="Columns to mean 0 and standard deviation 1 of the training data.", rich_help_panel=TABLES
     ),
 ]
-Classes = Annotated[Path | None, typer.Option(help="File with the model's class names, one per line or as JSON.")]
+Statistics = Annotated[
+    Path | None,
+    typer.Option(
+        help="Table of the training data, for --standardise and --missing mean; files of `convert` know it.",
+        rich_help_panel=TABLES,
+    ),
+]
+Classes = Annotated[
+    Path | None,
+    typer.Option(help="File with the model's class names, one per line or as JSON; or `imagenet` for its thousand."),
+]
 
 
 def read_settings(given: list[str] | None) -> dict[str, Any]:

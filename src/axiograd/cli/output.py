@@ -14,6 +14,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 
+from axiograd._names import visible
+
 #: Columns of text that goes into a file or a pipe.
 PIPED = 120
 
@@ -35,11 +37,16 @@ class Output:
 
     def note(self, sentence: str) -> None:
         """Say something beside the answer."""
-        self.notes.print(sentence, markup=False, highlight=False, soft_wrap=True)
+        self.notes.print(visible(sentence), markup=False, highlight=False, soft_wrap=True)
+
+    def warn(self, word: str, sentence: str) -> None:
+        """Say something that must not be overlooked, in the answer for people itself."""
+        self.console.print(f"[bold yellow]{word}:[/] ", end="")
+        self.say(sentence)
 
     def say(self, sentence: str, style: str | None = None) -> None:
-        """A sentence of the answer for people; what users named is no markup."""
-        self.console.print(sentence, style=style, markup=False, highlight=False, soft_wrap=True)
+        """A sentence of the answer for people; what users named is not markup."""
+        self.console.print(visible(sentence), style=style, markup=False, highlight=False, soft_wrap=True)
 
     def progress(self) -> Progress:
         """A bar for long work, on stderr, gone when it is done."""
@@ -98,7 +105,7 @@ def plain_table(*columns: str, title: str | None = None, right: tuple[str, ...] 
 
 
 def words(value: Any) -> Any:
-    """A cell whose text is no markup."""
+    """A cell whose text is not markup."""
     from rich.text import Text
 
-    return value if isinstance(value, Text) else Text(str(value))
+    return value if isinstance(value, Text) else Text(visible(str(value)))

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from axiograd.cli.attributing import Attributed, completeness
 from axiograd.cli.classes import ClassNames
+from axiograd.cli.inputs import Given
 from axiograd.cli.methods import Methods
 from axiograd.cli.samples import Samples
 from axiograd.errors import MissingExtraError
@@ -37,6 +38,7 @@ class Story:
     found: list[Attributed]
     names: ClassNames
     certificate: Certificate | None
+    given: Given
 
     def target(self, each: Attributed) -> str:
         """What was attributed, in words."""
@@ -56,7 +58,8 @@ def draw(
     written = []
     for each in story.found:
         stem = f"{each.place:03d}-{_file_name(each.name)}"
-        words = f"{story.target(each)} · baseline: {story.samples.zero}"
+        untrained = "" if story.given.warning is None else "UNTRAINED MODEL · "
+        words = f"{untrained}{story.target(each)} · baseline: {story.samples.zero}"
         if each.inputs.dim() == _IMAGE:
             maps = {story.methods.title(name): a for name, a in each.attributions.items()}
             path = folder / f"{stem}.png"
@@ -115,13 +118,14 @@ def write_report(story: Story, path: Path, costs: Sequence[dict[str, Any]]) -> P
     titles = {name: story.methods.title(name) for name in story.methods.names}
     report = Report(
         f"What {story.methods.spec} looks at",
-        lead=f"Attributions of {story.samples.source} by {', '.join(titles.values())}.",
+        lead=_lead(story, ", ".join(titles.values())),
         command=shlex.join(["axiograd", *sys.argv[1:]]),
         model_name=story.methods.spec,
         data=story.samples.source,
         baseline=story.samples.zero,
         certificate=story.certificate,
-        facts={"preprocessing": story.samples.prepared},
+        facts={"preprocessing": story.samples.prepared}
+        | ({} if story.given.warning is None else {"weights": "random: the model is untrained"}),
         max_side=256,  # the usual crops of 224 and 227 stay as they are
     )
     errors = {name: completeness(story.found, name) for name in titles}
@@ -144,6 +148,11 @@ def write_report(story: Story, path: Path, costs: Sequence[dict[str, Any]]) -> P
     rows = [{key.replace("_", " "): value for key, value in cost.items()} for cost in costs]
     report.add_table("What each method cost", rows, section="Cost", note="Measured in this run.")
     return report.write(path)
+
+
+def _lead(story: Story, titles: str) -> str:
+    lead = f"Attributions of {story.samples.source} by {titles}."
+    return lead if story.given.warning is None else f"Untrained: {story.given.warning} {lead}"
 
 
 def _lines(*parts: str, width: int) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
+from axiograd._names import choose_from
 from axiograd.cli.spec import guess_shape
 from axiograd.datasets import IMAGENET, PIXELS, SQUEEZENET, TINY_IMAGENET, Preprocess
 from axiograd.errors import ConfigurationError
@@ -27,6 +28,8 @@ class Prepared:
 
     transform: Preprocess
     grey: bool = False
+    #: Whether nobody said how the model's inputs were prepared in its training.
+    guessed: bool = False
 
     def __call__(self, image: Image, seed: Sequence[int] = ()) -> Tensor:
         if self.grey:
@@ -60,21 +63,23 @@ class Prepared:
             "" if not any(t.mean) else f"minus {_numbers(t.mean)}",
             "" if set(t.std) == {1.0} else f"divided by {_numbers(t.std)}",
         ]
-        return ", ".join(part for part in parts if part)
+        guess = " (a guess: say --preprocess, or --mean and --std)" if self.guessed else ""
+        return ", ".join(part for part in parts if part) + guess
 
 
 def choose(
     spec: str,
     model: nn.Module,
     *,
+    known: bool = False,
     preset: str | None = None,
     size: int | None = None,
     mean: str | None = None,
     std: str | None = None,
 ) -> Prepared:
-    """What the options say, and otherwise what fits the model.
+    """What the options say, else what the `known` weights of the model were trained with, else a guess.
 
-    >>> print(choose("squeezenet1_1", nn.Conv2d(3, 8, 3), size=64))
+    >>> print(choose("squeezenet1_1", nn.Conv2d(3, 8, 3), known=True, size=64))
     short side 64, centre crop 64, BGR, values 0 to 255, minus (103.939, 116.779, 123.68)
     """
     try:
@@ -84,7 +89,7 @@ def choose(
     grey = shape[0] == 1
     named = preset or OF_MODEL.get(spec.removeprefix("x"), "pixels" if grey else "imagenet")
     if named not in PRESETS:
-        raise ConfigurationError(f"--preprocess {named}: choose one of {', '.join(PRESETS)}.")
+        raise ConfigurationError(f"--preprocess {named}: {choose_from(named, PRESETS)}.")
     transform = PRESETS[named]
     if mean is not None or std is not None:
         centre, spread = _read("--mean", mean, 0.0), _read("--std", std, 1.0)
@@ -93,7 +98,7 @@ def choose(
         transform = replace(transform, mean=centre, std=spread, white=1.0, bgr=False)
     if size is not None:
         transform = replace(transform, resize=size, crop=size)
-    return Prepared(transform, grey)
+    return Prepared(transform, grey, guessed=not (known or preset or mean or std))
 
 
 def _read(option: str, given: str | None, default: float) -> tuple[float, ...]:

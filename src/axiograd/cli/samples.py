@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import axiograd.datasets
 from axiograd.cli.preprocess import Prepared
 from axiograd.cli.spec import guess_shape
-from axiograd.cli.tables import TableOptions, is_table, prepare, read_table
+from axiograd.cli.tables import Statistics, TableOptions, is_table, prepare, read_table
 from axiograd.datasets import DamagedImageError, ImageFiles, TensorData, catalogue
 from axiograd.datasets._image_folder import SUFFIXES, decode, image_files
 from axiograd.errors import ConfigurationError, DataMissingError
@@ -35,6 +35,8 @@ class Samples:
     features: tuple[str, ...] = ()
     boxes: Tensor | None = None
     pixels: Prepared | None = None
+    #: How a table was prepared, to be stored with a model.
+    table: dict[str, Any] = field(default_factory=dict)
     rows: tuple[int, ...] = ()
     #: Files that could not be decoded and were left out.
     skipped: list[str] = field(default_factory=list)
@@ -62,10 +64,9 @@ class Samples:
         for i in range(start, len(self)):
             try:
                 x = self.read(self.rows[i] if self.rows else i)
-            except DamagedImageError as error:
+            except DamagedImageError:
                 if not skip_damaged:
-                    message = str(error).replace("on_damaged='skip' leaves it out", "--skip-damaged leaves it out.")
-                    raise DamagedImageError(message) from error
+                    raise
                 self.skipped.append(self.names[i])
                 continue
             if inputs and (len(inputs) == size or x.shape != inputs[0].shape):
@@ -89,7 +90,14 @@ def read_samples(given: Sequence[str], pixels: Prepared, tables: TableOptions, *
         names = tuple(f"row {i}" for i in range(len(table.inputs)))
         source = f"{given[0]}, {len(names):,} rows"
         return Samples(
-            source, names, table.inputs.__getitem__, table.prepared, table.zero, table.labels, features=table.features
+            source,
+            names,
+            table.inputs.__getitem__,
+            table.prepared,
+            table.zero,
+            table.labels,
+            features=table.features,
+            table=table.stored,
         )
     return _images([Path(name) for name in given], pixels)
 
@@ -176,9 +184,19 @@ def _tensors(data: TensorData, pixels: Prepared, tables: TableOptions) -> Sample
     names = tuple(f"{data.name} {i}" for i in range(len(data)))
     labels = tuple(int(target) for target in data.targets)
     if data.inputs.dim() == 2:  # noqa: PLR2004  # [samples, features]
-        table = prepare(data.names, np.asarray(data.inputs, dtype=np.float64), replace(tables, label=None), data.name)
+        rows = np.asarray(data.inputs, dtype=np.float64)
+        # A data set is whole, whatever part of it is explained: its statistics are those of the training data.
+        of_all = tables.statistics or Statistics.of(data.names, rows, tables.missing, f"all of {data.name}")
+        table = prepare(data.names, rows, replace(tables, label=None, statistics=of_all), data.name)
         return Samples(
-            data.name, names, table.inputs.__getitem__, table.prepared, table.zero, labels, features=table.features
+            data.name,
+            names,
+            table.inputs.__getitem__,
+            table.prepared,
+            table.zero,
+            labels,
+            features=table.features,
+            table=table.stored,
         )
     return Samples(
         data.name,

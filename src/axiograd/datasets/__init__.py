@@ -8,7 +8,11 @@ from axiograd.datasets._image_folder import (
     Skipped as Skipped,
     image_folder as image_folder,
 )
-from axiograd.datasets._imagenet import imagenet as imagenet, imagenet_sample as imagenet_sample
+from axiograd.datasets._imagenet import (
+    imagenet as imagenet,
+    imagenet_classes as imagenet_classes,
+    imagenet_sample as imagenet_sample,
+)
 from axiograd.datasets._mnist import fashion_mnist as fashion_mnist, mnist as mnist
 from axiograd.datasets._nhanes import nhanes as nhanes
 from axiograd.datasets._shapes import shapes as shapes

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".webp", ".tif", ".tiff"}
+
+#: Pixels of the largest image that is decoded: half of what Pillow refuses, a quarter of a gigabyte as RGB.
+LARGEST = 89_478_485
+SIXTEEN_BITS = 65_535
 
 Transform = Callable[["Image", Sequence[int]], Tensor]
 
@@ -127,21 +132,65 @@ def image_files(folder: Path) -> list[Path]:
 
 
 def decode(path: Path) -> "Image":
-    """The image as RGB, or DamagedImageError with its path."""
+    """The image as people see it, as RGB; or DamagedImageError with its path and why.
+
+    Turned as its EXIF orientation says; 16-bit grey scaled to 8 bits; what is transparent laid over white.
+    """
     try:
         with pillow().open(path) as image:
-            decoded: Image = image.convert("RGB")
-            return decoded
+            refuse_what_is_not_one_photo(image)
+            return as_rgb(upright(image))
     except FileNotFoundError as error:
-        raise DataMissingError(f"no image at {path}") from error
+        raise DataMissingError(f"there is no image {path}.") from error
     except damage() as error:
-        raise DamagedImageError(f"{path} cannot be decoded: {error}; on_damaged='skip' leaves it out") from error
+        raise DamagedImageError(
+            f"{path} cannot be decoded: {str(error).rstrip('.')}; leave it out (on_damaged='skip', --skip-damaged)."
+        ) from error
+
+
+def refuse_what_is_not_one_photo(image: "Image") -> None:
+    """Raise for animations and for images too large to decode; the second picture of a phone's MPO is not looked at."""
+    frames = getattr(image, "n_frames", 1)
+    if frames > 1 and image.format != "MPO":
+        raise ValueError(f"it holds {frames} frames, not one picture; save the one that is meant")
+    width, height = image.size
+    if width * height > LARGEST:
+        raise ValueError(f"it has {width:,} × {height:,} pixels, and {LARGEST:,} are the limit; make it smaller first")
+
+
+def upright(image: "Image") -> "Image":
+    """The image turned as its EXIF orientation says."""
+    from PIL import ImageOps
+
+    turned: Image = ImageOps.exif_transpose(image)
+    return turned
+
+
+def as_rgb(image: "Image") -> "Image":
+    """Any mode of Pillow's as RGB; ValueError for numbers whose range is unknown."""
+    if image.mode.startswith("I"):
+        values = np.asarray(image)
+        if values.min() < 0 or values.max() > SIXTEEN_BITS:
+            raise ValueError(
+                f"its grey values reach from {values.min()} to {values.max()}, not from 0 to {SIXTEEN_BITS}"
+            )
+        image = pillow().fromarray(np.round(values / (SIXTEEN_BITS / 255)).astype(np.uint8))
+    elif image.mode == "F":
+        raise ValueError("its grey values are floating-point numbers, whose range is unknown; save it as 8 or 16 bits")
+    elif image.has_transparency_data:
+        alpha = image.convert("RGBA")
+        image = pillow().alpha_composite(pillow().new("RGBA", image.size, "white"), alpha)
+    decoded: Image = image.convert("RGB")
+    return decoded
 
 
 def examine(path: Path) -> Skipped | None:
     """Why an image cannot be decoded, or None."""
     try:
         with pillow().open(path) as image:
+            refuse_what_is_not_one_photo(image)
+            if image.mode in {"I", "I;16", "I;16B", "I;16L", "F"}:
+                as_rgb(image)
             # For JPEG: the whole stream is read, but only an eighth of the pixels are made.
             image.draft("RGB", (1, 1))
             image.load()
@@ -153,4 +202,5 @@ def examine(path: Path) -> Skipped | None:
 def damage() -> tuple[type[Exception], ...]:
     """What Pillow raises for files that are no images, cut off, or broken inside."""
     bomb: Any = pillow().DecompressionBombError
-    return (OSError, SyntaxError, ValueError, EOFError, IndexError, bomb)
+    large: Any = pillow().DecompressionBombWarning  # where warnings are errors
+    return (OSError, SyntaxError, ValueError, EOFError, IndexError, bomb, large)

@@ -2,6 +2,8 @@
 
 import csv
 from collections.abc import Sequence
+from functools import cache
+from importlib import resources
 
 from axiograd.datasets._image_folder import ImageFiles, Transform, image_folder
 from axiograd.datasets._source import Source
@@ -52,16 +54,26 @@ def imagenet(
     return image_folder(folder / split, transform=chosen, classes=classes, name=name, seed=seed, on_damaged=on_damaged)
 
 
+@cache
+def imagenet_classes() -> tuple[tuple[str, ...], ...]:
+    """Of each of the thousand classes the wnid and its names, the usual one first.
+
+    >>> imagenet_classes()[360][:2]
+    ('n02444819', 'otter')
+    """
+    lines = resources.files("axiograd.datasets").joinpath("imagenet_classes.txt").read_text("utf-8").splitlines()
+    return tuple((line[:9], *line[10:].split(", ")) for line in lines)
+
+
 def imagenet_sample(root: Root = None, *, transform: Transform = IMAGENET) -> ImageFiles:
     """Five hundred ImageNet photos with their index among the thousand classes; `classes[i]` is a name."""
     folder = SAMPLE.require(root)
     try:
         with (folder / "labels.csv").open(newline="") as file:
-            rows = [(row["file"], int(row["class_index"]), row["name"]) for row in csv.DictReader(file)]
+            rows = [(row["file"], int(row["class_index"])) for row in csv.DictReader(file)]
     except (KeyError, ValueError) as error:
-        raise StorageError(f"{folder / 'labels.csv'} lacks file, class_index or name: {error}") from error
-    names = {index: name for _, index, name in rows}
-    classes = [names.get(index, "") for index in range(1000)]
-    files = [(folder / file, index) for file, index, _ in rows]
+        raise StorageError(f"{folder / 'labels.csv'} lacks file or class_index: {error}.") from error
+    classes = [names[1] for names in imagenet_classes()]
+    files = [(folder / file, index) for file, index in rows]
     name = f"{len(files)} ImageNet photos, probably training images"
     return ImageFiles(files, classes, name=name, transform=transform)

@@ -29,6 +29,28 @@ TINY_200 = Source(
 )
 #: Class i of the small set is class 10·i of the 200 sorted wnids, which a network for all 200 predicts.
 TINY_20_STEP = 10
+TINY_20_WNIDS = [
+    "n01443537",
+    "n01784675",
+    "n02002724",
+    "n02123045",
+    "n02231487",
+    "n02410509",
+    "n02669723",
+    "n02814533",
+    "n02909870",
+    "n03026506",
+    "n03255030",
+    "n03584254",
+    "n03770439",
+    "n03937543",
+    "n04070727",
+    "n04259630",
+    "n04398044",
+    "n04532670",
+    "n07615774",
+    "n07871810",
+]
 
 
 def tiny_imagenet(

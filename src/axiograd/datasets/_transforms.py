@@ -9,10 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from axiograd.errors import MissingExtraError
+from axiograd.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+
+#: Pixels of the largest image after its short side was brought to size: a strip of 1 × 100,000 would fill the memory.
+LARGEST_RESIZED = 50_000_000
 
 Triple = tuple[float, ...]
 
@@ -109,6 +112,11 @@ def resize_short_side(image: "Image", short: int) -> "Image":
     """The image with its shorter side at `short` pixels, bilinear with antialiasing."""
     width, height = image.size
     size = (short, short * height // width) if width <= height else (short * width // height, short)
+    if size[0] * size[1] > LARGEST_RESIZED:
+        raise InputError(
+            f"an image of {width:,} × {height:,} pixels would have {size[0]:,} × {size[1]:,} with a short side of "
+            f"{short}: crop it first."
+        )
     resized: Image = image if size == image.size else image.resize(size, pillow().Resampling.BILINEAR)
     return resized
 

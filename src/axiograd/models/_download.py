@@ -33,7 +33,7 @@ def download(
     attempts: int = 3,
     pause: float = 1.0,
 ) -> Path:
-    """Fetch `url` to `target`; an interrupted transfer leaves `target.part`, where the next call goes on.
+    """Fetch `url` to `target`; an interrupted transfer leaves `target.part`, where the next call resumes.
 
     `check(path)` sees the whole file before it is put in place and raises if it is damaged.
     """
@@ -116,11 +116,20 @@ def transfer(url: str, part: Path, advance: Advance) -> None:
 def open_url(request: urllib.request.Request, part: Path) -> Any:
     """The response; a partial file that has nothing left to ask for, or too much in it, is dropped."""
     try:
-        return urllib.request.urlopen(request, timeout=30)  # noqa: S310  (scheme checked by caller)
+        return urllib.request.build_opener(WithinHttps).open(request, timeout=30)
     except urllib.error.HTTPError as error:
         if error.code == RANGE_NOT_SATISFIABLE:
             part.unlink()
         raise
+
+
+class WithinHttps(urllib.request.HTTPRedirectHandler):
+    """Follows a redirect to https only: elsewhere, whoever is on the way could put another file there."""
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+        if not newurl.startswith("https://"):
+            raise ConfigurationError(f"{req.full_url} redirects to {newurl}, which is not https; nothing was fetched.")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
 def worth_retrying(error: Exception) -> bool:
@@ -133,7 +142,7 @@ def worth_retrying(error: Exception) -> bool:
 def unreachable(url: str, target: Path, part: Path, error: Exception) -> DataMissingError:
     """What to tell someone without a network: the address, and where the file belongs."""
     kept = part.stat().st_size if part.exists() else 0
-    again = f" {kept} bytes are kept in {part}; the same call goes on from there." if kept else ""
+    again = f" {kept} bytes are kept in {part}; the same call resumes there." if kept else ""
     return DataMissingError(
         f"could not download {url}: {error}.{again} Or fetch that address by other means and put the file at {target}"
     )

@@ -5,6 +5,8 @@ import json
 import re
 from typing import Any
 
+from axiograd._names import visible
+
 _CODE = re.compile(r"`([^`]+)`")
 
 
@@ -14,7 +16,7 @@ def text(value: Any) -> str:
     >>> text('<img src=x onerror="alert(1)">')
     '&lt;img src=x onerror=&quot;alert(1)&quot;&gt;'
     """
-    return html.escape(str(value), quote=True)
+    return html.escape(visible(str(value)), quote=True)
 
 
 def paragraphs(value: str) -> str:
@@ -34,7 +36,7 @@ def json_text(value: Any) -> str:
     >>> json_text("</script><!--")
     '"\\u003c/script\\u003e\\u003c!--"'
     """
-    encoded = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    encoded = visible(json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
     for character in "<>&\u2028\u2029":
         encoded = encoded.replace(character, f"\\u{ord(character):04x}")
     # Lone surrogates (file names that are not UTF-8) cannot be written as UTF-8.

@@ -1,0 +1,114 @@
+"""What a command is given: the model, how its inputs are prepared, and the samples."""
+
+from __future__ import annotations
+
+import inspect
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any, get_args
+
+from torch import nn
+from typer.models import OptionInfo
+
+from axiograd.cli.classes import ClassNames
+from axiograd.cli.converted import Recipe
+from axiograd.cli.options import read_list, read_settings
+from axiograd.cli.preprocess import choose
+from axiograd.cli.samples import Samples, check_width, read_samples
+from axiograd.cli.spec import load_model
+from axiograd.cli.tables import TableOptions
+from axiograd.models import list_weights
+
+
+@dataclass(frozen=True)
+class Given:
+    """The model and the samples that a command was given, and what is known about its weights."""
+
+    spec: str
+    model: nn.Module
+    #: The model's name, also where SPEC is a converted file.
+    base: str
+    #: None where it cannot be told: a user's function may load its weights itself.
+    trained: bool | None
+    #: The weights are those of a name that we know, and so is how their inputs were prepared.
+    known: bool
+    #: How tables are prepared for it, where its file says so.
+    tables: TableOptions | None = None
+
+    @property
+    def warning(self) -> str | None:
+        """What has to be said wherever the model's answers are shown."""
+        if self.trained is not False:
+            return None
+        return (
+            f"{self.spec} has random weights, as none were given by --weights: what it answers, and why, means nothing."
+        )
+
+    def class_names(self, file: Path | None, samples: Samples, n_outputs: int) -> ClassNames:
+        """What the model's outputs are called."""
+        return ClassNames.find(file, samples.classes, n_outputs, self.base if self.trained else "")
+
+
+def read_model(spec: str, weights: str | None, settings: list[str] | None, *, download: bool = False) -> Given:
+    """The model, and what its name and its file tell about it."""
+    model = load_model(spec, weights, settings=read_settings(settings), download=download)
+    recipe = Recipe.read(spec) or (Recipe.read(weights) if weights else None)
+    base, named = (spec, weights) if recipe is None else (recipe.spec, recipe.weights)
+    trained = True if named is not None else (None if ":" in base else False)
+    names = {name for each in list_weights(base) for name in (each.name, each.file, "default")}
+    return Given(spec, model, base, trained, named in names, None if recipe is None else recipe.tables())
+
+
+def read_inputs(
+    given: Given,
+    inputs: list[str],
+    *,
+    preprocess: str | None,
+    size: int | None,
+    mean: str | None,
+    std: str | None,
+    label: str | None,
+    drop: str | None,
+    missing: str,
+    standardise: bool,
+    statistics: Path | None,
+    split: str | None = None,
+) -> Samples:
+    """The samples, prepared as the options say, or as the model's file says, or as is guessed."""
+    pixels = choose(given.base, given.model, known=given.known, preset=preprocess, size=size, mean=mean, std=std)
+    tables = TableOptions(label, tuple(read_list(drop)), missing, standardise, statistics)
+    stored = given.tables
+    if stored is not None and statistics is None:
+        tables = replace(
+            tables,
+            statistics=stored.statistics,
+            standardise=stored.standardise or standardise,
+            missing=stored.missing if missing == "error" else missing,
+        )
+    samples = read_samples(read_list(inputs), pixels, tables, split=split)
+    check_width(samples, given.model)
+    return samples
+
+
+def suggestion(call: Mapping[str, Any], command: str, *, inputs_as: str | None = None, **changed: Any) -> str:
+    """Another command with every option of a call that it has too: what is suggested can be run as it stands."""
+    function = getattr(import_module(f"axiograd.cli.{command}"), command)
+    values = {**call, **changed}
+    words = ["axiograd", command, str(values["spec"])]
+    for name, parameter in inspect.signature(function, eval_str=True).parameters.items():
+        option = next((each for each in get_args(parameter.annotation) if isinstance(each, OptionInfo)), None)
+        value = values.get(name)
+        if option is None or name == "json" or not value or value == parameter.default:
+            continue
+        # In an annotation, Typer keeps the first name of an option where its default would be.
+        flags = [each for each in (option.default, *(option.param_decls or ())) if isinstance(each, str)]
+        flag = flags[0] if flags else f"--{name.replace('_', '-')}"
+        for each in value if isinstance(value, list | tuple) else [value]:
+            words += [flag] if value is True else [flag, str(each)]
+    if inputs_as is not None:
+        for each in call.get("inputs") or call.get("data") or ():
+            words += [inputs_as, str(each)]
+    return shlex.join(words)
