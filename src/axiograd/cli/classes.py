@@ -7,12 +7,9 @@ from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
-from axiograd.datasets import imagenet_classes
-from axiograd.datasets._tiny_imagenet import TINY_20_STEP, TINY_20_WNIDS
+from axiograd.datasets import imagenet_classes, tiny_imagenet_classes
 from axiograd.errors import ConfigurationError, DataMissingError, StorageError, TargetError
 from axiograd.models import list_models
-
-_TINY = 200
 
 
 class ClassNames:
@@ -72,12 +69,8 @@ class ClassNames:
             return cls([(name,) for name in names])
         if known in list_models() and n_outputs == len(classes):
             return cls(classes)
-        if known == "resnet18" and n_outputs == _TINY:
-            by_wnid = {names[0]: names for names in classes}
-            named: list[tuple[str, ...]] = [()] * _TINY
-            for i, wnid in enumerate(TINY_20_WNIDS):
-                named[TINY_20_STEP * i] = by_wnid[wnid]
-            return cls(named)
+        if known == "resnet18" and n_outputs == len(tiny_imagenet_classes()):
+            return cls(tiny_imagenet_classes())
         return cls([(name,) for name in of_data] if len(of_data) == max(n_outputs, 2) else ())
 
     def match(self, labels: Sequence[int], classes: Sequence[str], n_outputs: int) -> list[int] | None:

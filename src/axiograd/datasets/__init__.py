@@ -16,7 +16,11 @@ from axiograd.datasets._imagenet import (
 from axiograd.datasets._mnist import fashion_mnist as fashion_mnist, mnist as mnist
 from axiograd.datasets._nhanes import nhanes as nhanes
 from axiograd.datasets._shapes import shapes as shapes
-from axiograd.datasets._tiny_imagenet import box_masks as box_masks, tiny_imagenet as tiny_imagenet
+from axiograd.datasets._tiny_imagenet import (
+    box_masks as box_masks,
+    tiny_imagenet as tiny_imagenet,
+    tiny_imagenet_classes as tiny_imagenet_classes,
+)
 from axiograd.datasets._transforms import (
     IMAGENET as IMAGENET,
     PIXELS as PIXELS,

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from axiograd._boxes import covered_pixels
 from axiograd.datasets._image_folder import ImageFiles, Transform, image_files
+from axiograd.datasets._imagenet import imagenet_classes
 from axiograd.datasets._source import Source
 from axiograd.datasets._transforms import PIXELS
 from axiograd.datasets.tensors import Root, check_choice
@@ -87,6 +88,18 @@ def tiny_imagenet(
         on_damaged=on_damaged,
         boxes=box_tensor(files, known),
     )
+
+
+def tiny_imagenet_classes() -> tuple[tuple[str, ...], ...]:
+    """Of each of the 200 classes by sorted wnid the wnid and its names; nothing for those that the small set lacks.
+
+    >>> tiny_imagenet_classes()[30][:2], tiny_imagenet_classes()[31]
+    (('n02123045', 'tabby'), ())
+    """
+    by_wnid = {names[0]: names for names in imagenet_classes()}
+    named: list[tuple[str, ...]] = [()] * (TINY_20_STEP * len(TINY_20_WNIDS))
+    named[::TINY_20_STEP] = [by_wnid[wnid] for wnid in TINY_20_WNIDS]
+    return tuple(named)
 
 
 def box_tensor(files: list[tuple[Path, int]], known: dict[str, list[str]]) -> Tensor:
