@@ -24,7 +24,8 @@ class LinearTarget:
     weights: Tensor
 
     def __call__(self, output: Any) -> Tensor:
-        flat = logits(output).flatten(1)
+        found = logits(output)
+        flat = found.flatten(1) if found.dim() > 1 else found[:, None]
         if flat.shape[1] != self.weights.flatten(1).shape[1] or len(self.weights) not in {1, len(flat)}:
             raise TargetError(
                 f"weights of shape {tuple(self.weights.shape)} do not fit an output of shape {tuple(flat.shape)}: "

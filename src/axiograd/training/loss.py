@@ -33,6 +33,10 @@ from axiograd.training.mixup import task_value
 from axiograd.training.schedules import Schedule, ensure_schedule, weight_at
 from axiograd.training.targets import Outputs, Residual, attribution_target as choose_target
 
+#: Multiplications with weights in one forward pass from which on it pays to hold gates, with and without products
+#: that task and prior share. Smaller networks spend their time between operators, of which double backward has fewer.
+_PAYS = {True: 1e8, False: 1e9}
+
 #: Functions of the outputs' gradient, which the residual can be a target of.
 _OF_THE_GRADIENT = (XGradient, InputXGradient, Gradient, Saliency)
 
@@ -62,6 +66,10 @@ class Bound:
     why_twice: str | None = None
     #: What is known of samples that depend on each other; None if they do.
     separate: Separate | None = field(default_factory=Separate)
+    #: Multiplications with weights per sample.
+    work: float = 0.0
+    #: Why the last step took second derivatives.
+    last: str | None = None
 
 
 class AttributionLoss(nn.Module):
@@ -75,7 +83,8 @@ class AttributionLoss(nn.Module):
 
     Where the model is piecewise linear, gradients come without second derivatives, exactly (see
     `axiograd.training.held_gates`): a prior on the residual, or on a model with one output, costs a third of a plain
-    step. `double_backward=True` differentiates twice all the same; `why_twice` says why a model needs it.
+    step. Small networks are differentiated twice, which is faster for them; `double_backward` says otherwise (False:
+    only where it must be; True: always), and `why_twice` says why it was so in the last step.
     In `eval()` terms come without graphs.
 
     Hesse, Schaub-Meyer, Roth: Fast Axiomatic Attribution for Neural Networks, 2021, equation (1).
@@ -99,7 +108,7 @@ class AttributionLoss(nn.Module):
         outputs: Outputs = "target",
         of: int | str | None = None,
         generator: torch.Generator | None = None,
-        double_backward: bool = False,
+        double_backward: bool | None = None,
         **method_arguments: Any,
     ) -> None:
         super().__init__()
@@ -161,14 +170,15 @@ class AttributionLoss(nn.Module):
     def _explain(self, bound: Bound, inputs: Inputs, target: Target, additional: Any, task: "_Task") -> Explanation:
         """Outputs and attributions, in a training step without second derivatives if that can be."""
         method, how = bound.method, {"create_graph": self.training}
-        one = self.training and not (isinstance(target, str) and target == "all")
-        if one and bound.why_twice is None:
-            output_shape(bound, inputs, additional)
-        while one and not bound.why_twice:
-            call = method._call(inputs, target, None, additional, wants_outputs=True, **how)  # noqa: SLF001 (a method's own)
-            through = differentiate_held
-            if bound.separate is not None and type(method) in _OF_THE_GRADIENT and _may_share(target):
+        while self.training:
+            shared = bound.separate is not None and type(method) in _OF_THE_GRADIENT and _may_share(target)
+            bound.last = self._why_twice(bound, inputs, target, additional, shared=shared)
+            if bound.last:
+                break
+            through: Callable[..., Any] = differentiate_held
+            if shared and bound.separate is not None:
                 through = partial(differentiate_shared, task=task, separate=bound.separate)
+            call = method._call(inputs, target, None, additional, wants_outputs=True, **how)  # noqa: SLF001 (a method's own)
             try:
                 found: Explanation = method._explained(replace(call, through=through), target)  # noqa: SLF001
             except RowsInteractError:
@@ -177,13 +187,25 @@ class AttributionLoss(nn.Module):
                 bound.why_twice = str(reason)
             else:
                 return found
+            if isinstance(target, Residual):
+                target.forget()
         explanation: Explanation = method.explain(inputs, target, additional_forward_args=additional, **how)
         return explanation
 
     @property
     def why_twice(self) -> str | None:
-        """Why the model of the last step is differentiated twice, "" if it is not; None before the first."""
-        return None if self._bound is None else self._bound.why_twice
+        """Why the last step took second derivatives, "" if it did not; None before the first."""
+        return None if self._bound is None else self._bound.last
+
+    def _why_twice(self, bound: Bound, inputs: Inputs, target: Target, additional: Any, *, shared: bool) -> str:
+        if isinstance(target, str) and target == "all":
+            return "each output is attributed"
+        if bound.why_twice is None:
+            output_shape(bound, inputs, additional)
+        if bound.why_twice or self.double_backward is False:
+            return bound.why_twice or ""
+        work = bound.work * Arguments.ensure(inputs, additional).batch
+        return "" if work >= _PAYS[shared] else f"it is faster for a pass of {work:.1g} multiplications"
 
     def bind(self, model: Callable[..., Any]) -> Bound:
         """The method on this model; made, and its wrapping checked, when the model is new."""
@@ -335,11 +357,11 @@ def output_shape(bound: Bound, inputs: Inputs, additional: Any = None) -> torch.
 def _looked_at(bound: Bound, model: Any, arguments: Arguments) -> Any:
     if not bound.why_twice:
         try:
-            outputs = record(model, arguments, leaves(arguments.features, create_graph=False), attached=True)[1]
+            held, outputs, _ = record(model, arguments, leaves(arguments.features, create_graph=False), attached=True)
         except (NotHeldError, RuntimeError) as reason:
             bound.why_twice = str(reason)
         else:
-            bound.why_twice = ""
+            bound.why_twice, bound.work = "", held.tape.work / arguments.batch
             return outputs
     return run(model, arguments, arguments.features)
 

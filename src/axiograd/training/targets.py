@@ -55,7 +55,7 @@ class Residual(LinearTarget):
     """u·F(x) with u = √C·r/‖r‖ per sample, r = ∂L/∂F the task's own gradient at C outputs, held fixed.
 
     It has the size of a random combination of signs, and looks where the task pulls. A sample that pulls nowhere,
-    r = 0, has u = 0: no attribution, and nothing for a prior to change.
+    r = 0, has u = 0: no attribution, and nothing for a prior to change. The first outputs decide u.
 
     >>> target = Residual(lambda outputs: (outputs[:, 0] - 3).square().mean())
     >>> with torch.enable_grad():
@@ -69,7 +69,16 @@ class Residual(LinearTarget):
 
     task: Callable[[Any], Tensor]
 
+    def forget(self) -> None:
+        """Take u from the next outputs."""
+        object.__setattr__(self, "weights", torch.empty(0))
+
     def __call__(self, output: Any) -> Tensor:
+        if not self.weights.numel():
+            object.__setattr__(self, "weights", self._combination(output))
+        return super().__call__(output)
+
+    def _combination(self, output: Any) -> Tensor:
         tensor = logits(output)
         if not tensor.requires_grad:
             raise TargetError("the residual is the task's gradient by the outputs, and these outputs have none.")
@@ -81,9 +90,8 @@ class Residual(LinearTarget):
         largest = rows.abs().amax(1, keepdim=True)
         rows = rows / torch.where(largest > 0, largest, torch.ones_like(largest))
         size = rows.norm(dim=1, keepdim=True)
-        u = rows * (rows.shape[1] ** 0.5 / torch.where(size > 0, size, torch.ones_like(size)))
-        combined: Tensor = (tensor.reshape(len(r), -1) * u.detach()).sum(1)
-        return combined
+        u: Tensor = rows * (rows.shape[1] ** 0.5 / torch.where(size > 0, size, torch.ones_like(size)))
+        return u.detach()
 
 
 def output_weights(target: Target, shape: torch.Size, device: torch.device) -> Tensor:

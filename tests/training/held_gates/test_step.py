@@ -161,7 +161,13 @@ def test_checkpointing(outputs, case) -> None:
     found = []
     for function in (forward, model):
         loss = AttributionLoss(
-            F.cross_entropy, L1(), 0.7, InputXGradient, outputs=outputs, generator=torch.Generator().manual_seed(0)
+            F.cross_entropy,
+            L1(),
+            0.7,
+            InputXGradient,
+            outputs=outputs,
+            generator=torch.Generator().manual_seed(0),
+            double_backward=False,
         )
         loss(function, x, y).total.backward()
         found.append(grads(model))
@@ -215,6 +221,14 @@ def test_one_output_where_some_samples_have_no_gradient() -> None:
     y = torch.tensor([1.0, 0.0, 2.0, 0.0, 1e-200], dtype=torch.float64)
     for name in ("total", "prior alone", "scaled", "several times"):
         same((model, x, y), "target", BACKWARD[name], task=task)
+
+
+@pytest.mark.parametrize("outputs", OUTPUTS)
+def test_outputs_without_a_dimension_of_their_own(outputs) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 1), nn.Flatten(0)).double()
+    x, y = torch.randn(5, 6, dtype=torch.float64), torch.randn(5, dtype=torch.float64)
+    same((model, x, y), outputs, BACKWARD["total"], task=F.mse_loss)
 
 
 def test_a_mixed_target(case) -> None:
@@ -284,3 +298,14 @@ def test_what_cannot_be_held_goes_by_double_backward(name: str) -> None:
         found.append(grads(model))
         assert twice or reason in loss.why_twice
     assert torch.equal(*found)
+
+
+def test_small_networks_are_differentiated_twice_because_that_is_faster_for_them(case) -> None:
+    model, x, y = case
+    loss = AttributionLoss(F.cross_entropy, L1(), method=InputXGradient)
+    loss(model, x, y)
+    assert "it is faster" in loss.why_twice
+    large = nn.Sequential(nn.Linear(2000, 1000, bias=False), nn.ReLU(), nn.Linear(1000, 1, bias=False))
+    loss = AttributionLoss(F.mse_loss, L1())
+    loss(large, torch.randn(64, 2000), torch.randn(64, 1))
+    assert loss.why_twice == ""

@@ -59,6 +59,8 @@ class Tape:
     weights: list[Tensor] = field(default_factory=list)
     fixed: list[Tensor] = field(default_factory=list)
     n_slots: int = 0
+    #: Multiplications with weights, roughly.
+    work: float = 0.0
 
     @property
     def edges(self) -> list[GradientEdge]:
@@ -259,6 +261,8 @@ class _Call:
             slots.append(recorder._bind(value) if floating else None)  # noqa: SLF001
             if weights and floating:
                 edges.append(get_gradient_edge(value))
+                matrices = [w for w in (recorder.tape.weights[i] for i in weights) if w.dim() > 1]
+                recorder.tape.work += sum(value.numel() * w[0].numel() for w in matrices)
         entry = Entry(function, template, named, frozenset(added), tuple(slots), weights, tuple(edges))
         recorder.tape.entries.append(entry)
         return result
