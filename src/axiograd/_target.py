@@ -82,6 +82,8 @@ def select(output: Any, target: Target, batch: int) -> Tensor:
                 "Give target= a class index, one index per sample, a callable, or 'all'."
             )
         return tensor.reshape(batch)
+    if type(target) is int and tensor.dim() == 2 and 0 <= target < tensor.shape[1]:  # noqa: PLR2004 - the usual case
+        return tensor[:, target]
     return _indexed(tensor, _indices(target, batch, tensor))
 
 

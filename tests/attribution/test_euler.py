@@ -89,7 +89,7 @@ def test_epsilons_that_count_are_told_once(x):
     method = axiograd.XGradient(model)
     assert not axiograd.certify(model, x).exact
     method.attribute(x, 0)
-    with pytest.warns(InexactWarning, match=r"a gap of .*epsilons.*inputs as small") as caught:
+    with pytest.warns(InexactWarning, match=r"single attributions .*epsilons.*inputs as small") as caught:
         method.attribute(0.01 * x, 0)
     assert caught[0].filename == __file__
     method.attribute(0.001 * x, 0)  # a second warning would be an error
@@ -144,6 +144,58 @@ def test_coarse_formats_warn_for_numbers_may_cancel_in_them(x):
 def test_networks_whose_scores_are_zero_pass():
     network = get_model("xfixup_resnet50", num_classes=3).eval()  # the last layer starts at zero
     assert not axiograd.XGradient(network, degree=1).attribute(torch.randn(1, 3, 64, 64), 0).any()
+
+
+def test_scores_that_cancel_are_measured_against_what_cancels():
+    """A head that starts at zero has opposite rows after a step of two classes: their sum is rounding, no violation."""
+    for seed in range(3):
+        torch.manual_seed(seed)
+        model = nn.Sequential(nn.Linear(20, 32, bias=False), nn.ReLU(), nn.Linear(32, 2, bias=False))
+        nn.init.zeros_(model[2].weight)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        loss = axiograd.AttributionLoss(nn.functional.cross_entropy, L1(), outputs="random", double_backward=True)
+        for _ in range(4):
+            terms = loss(model, torch.randn(64, 20), torch.randint(2, (64,)))
+            optimizer.zero_grad()
+            terms.total.backward()
+            optimizer.step()
+
+
+def test_sums_that_cancel_inside_the_model_are_tried_in_float64():
+    torch.manual_seed(0)
+    weight = torch.randn(1, 64)
+
+    class Cancelling(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.cat([weight, -weight * (1 + 3e-7)], 1))
+
+        def forward(self, x):
+            return (torch.cat([x, x], 1).relu() @ self.weight.T) * torch.tensor(1.0)
+
+    x = 100 * torch.rand(4, 64)
+    axiograd.XGradient(Cancelling()).attribute(x)
+
+
+def test_the_blame_is_earned(x):
+    """A gradient that a hook changes is not put down to rows."""
+
+    class Hooked(nn.Module):
+        calls = 0
+
+        def forward(self, x):
+            y = x * 1
+            if self.calls and y.requires_grad:
+                y.register_hook(lambda g: 2 * g)
+            return y.relu().sum(1)
+
+    model = Hooked()
+    method = axiograd.XGradient(model)
+    method.attribute(x)
+    Hooked.calls = 1
+    with pytest.raises(NotHomogeneousError) as refused:
+        method.attribute(x)
+    assert "rows of the batch interact" not in str(refused.value)
 
 
 def test_nothing_is_checked_while_a_compiler_traces(x, monkeypatch):

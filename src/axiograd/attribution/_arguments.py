@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -89,7 +90,7 @@ class Arguments:
                     "has no batch dimension as additional_forward_args."
                 )
 
-    @property
+    @cached_property
     def features(self) -> tuple[Tensor, ...]:
         """The floating-point tensors among the inputs, in order."""
         return tuple(self.positional[s] if isinstance(s, int) else self.keyword[s] for s in self.slots)
@@ -101,6 +102,12 @@ class Arguments:
 
     def prepared(self, *, create_graph: bool) -> Arguments:
         """Tensors that autograd can work with: none from inference mode, no graph unless it is wanted."""
+
+        values = (*self.positional, *self.keyword.values())
+        if not any(
+            isinstance(v, Tensor) and (v.is_inference() or (v.requires_grad and not create_graph)) for v in values
+        ):
+            return self
 
         def prepare(value: Any) -> Any:
             if not isinstance(value, Tensor):

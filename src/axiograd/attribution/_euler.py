@@ -47,15 +47,17 @@ def euler_gap(attributions: Sequence[Tensor], scores: Tensor, model: Model, term
     """
     wide = torch.promote_types(scores.dtype, torch.float32)
     # For the target "all", scores are [batch, n] and attributions [n, batch, ...].
-    coarse, scores = scores.dtype, scores.detach().movedim(0, -1).to(wide)
+    coarse, scores = scores.dtype, scores.detach().to(wide)
+    scores = scores if scores.dim() == 1 else scores.movedim(0, -1)
     kept = scores.dim()
     totals = _added([_summed(a.detach(), kept, wide) for a in attributions])
-    sizes = _added([_summed(a.detach().abs(), kept, wide) for a in attributions]) + scores.abs()
+    sizes = _added([_summed(a.detach().abs(), kept, wide) for a in attributions]).add_(scores.abs())
     if terms is not None:
         sizes = sizes + terms
-    relative = (totals - scores).abs() / (sizes + torch.finfo(wide).tiny)
-    if bool((relative <= rounding(torch.float32)).all()):
+    gaps = (totals - scores).abs_()
+    if bool((gaps <= _FINE * sizes).all()):
         return None
+    relative = gaps / (sizes + torch.finfo(wide).tiny)
     device = scores.device.type
     precision = _coarsest(coarse, *(a.dtype for a in attributions), *_formats(device, model))
     worst = int(relative.argmax())
@@ -63,6 +65,9 @@ def euler_gap(attributions: Sequence[Tensor], scores: Tensor, model: Model, term
         return None
     total, score, share = (float(t.flatten()[worst]) for t in (totals, scores, relative))
     return Gap(worst % scores.shape[-1], total, score, share, precision)
+
+
+_FINE = float(torch.finfo(torch.float32).eps ** 0.5)
 
 
 def _summed(attribution: Tensor, kept: int, wide: torch.dtype) -> Tensor:

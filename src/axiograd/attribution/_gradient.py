@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any, TypeAlias
 
 import torch
@@ -11,8 +12,9 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from axiograd.attribution._arguments import Arguments, Model
-from axiograd.errors import DisconnectedError, InputError, NotFiniteError
-from axiograd.homogeneity.behind import modules_behind
+from axiograd.errors import DisconnectedError, NotFiniteError
+from axiograd.homogeneity.failure import wrong_format
+from axiograd.homogeneity.private_torch import compiled_from
 
 #: From the model's output to its scores, ``[batch]`` or ``[batch, n]``.
 Score: TypeAlias = Callable[[Any], Tensor]
@@ -38,23 +40,14 @@ def leaves(features: Sequence[Tensor], *, create_graph: bool) -> tuple[Tensor, .
 def run(model: Model, arguments: Arguments, features: Sequence[Tensor]) -> Any:
     """Call the model on copies, so that a layer that works in place changes neither leaves nor the user's tensors."""
     # Compiled code works on copies anyway, and its tracer warns about tensors that are not leaves.
-    compiled = hasattr(model, "_orig_mod")
+    compiled = compiled_from(model) is not None
     try:
         return arguments.call(model, [x if compiled and x.is_leaf else x.clone() for x in features])
     except RuntimeError as error:
-        given = {x.dtype for x in features}
-        modules = modules_behind(model)
-        own = {p.dtype for module in modules for p in module.parameters() if p.is_floating_point()}
-        if not own or given <= own or isinstance(error, torch.OutOfMemoryError):
+        wrong = wrong_format(model, features, error)
+        if wrong is None:
             raise
-        raise InputError(
-            f"the model fails on inputs of {_listed(given)}, its parameters being {_listed(own)} ({error}): convert "
-            "one of them, for example inputs.to(next(model.parameters()).dtype)."
-        ) from error
-
-
-def _listed(dtypes: set[torch.dtype]) -> str:
-    return " and ".join(sorted(map(str, dtypes)))
+        raise wrong from error
 
 
 def differentiate(model: Model, arguments: Arguments, score: Score, *, create_graph: bool) -> Pass:
@@ -121,7 +114,8 @@ def check_finite(x: Sequence[Tensor], scores: Tensor, gradients: Sequence[Tensor
     """Raise if anything is NaN or Inf, and say which samples."""
     # A sum is finite only if every term is, and costs one number to read; an overflow is told apart below.
     sums = [t.detach().sum(dtype=torch.promote_types(t.dtype, torch.float32)) for t in (*x, scores, *gradients)]
-    if bool(torch.stack([s.double() for s in sums]).isfinite().all()):
+    on_cpu = all(s.device.type == "cpu" for s in sums)  # elsewhere every number that is read makes the host wait
+    if all(map(isfinite, sums)) if on_cpu else bool(torch.stack([s.double() for s in sums]).isfinite().all()):
         return
     gradient_batch_dim = scores.dim() - 1
     for name, tensors, batch_dim, remedy in (
@@ -131,7 +125,7 @@ def check_finite(x: Sequence[Tensor], scores: Tensor, gradients: Sequence[Tensor
             "gradients",
             gradients,
             gradient_batch_dim,
-            "Is there a root or norm at zero? Add an epsilon inside it.",
+            "Is there a root or a norm at zero? Its gradient does not exist there: mask the zeros out before the root.",
         ),
     ):
         for tensor in tensors:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -29,6 +30,7 @@ def path_gap(method: Attribution, call: Call, row: int, guard: Callable[[], Abst
     One backward pass for all points on the path of one sample; where samples of a batch must stay together (train
     mode, draws, targets that hold a value per sample), three for the batch.
     """
+    call = replace(call, target=fixed(call.target))
     half = any(x.dtype in {torch.float16, torch.bfloat16} for x in call.arguments.features)
     path = MODEST_PATH if half else PATH
     alone = not any(m.training for root in modules_behind(call.model) for m in root.modules())
@@ -92,6 +94,11 @@ def _gap(pairs: Sequence[tuple[Tensor, Tensor]], path: tuple[float, ...], degree
     size = max(s for _, s in measured)
     worst = max(gap for gap, _ in measured)
     return worst / size if size > 0 else 0.0
+
+
+def fixed(target: Target) -> Target:
+    """The target; all outputs instead of a combination that depends on them."""
+    return "all" if isinstance(target, LinearTarget) and type(target) is not LinearTarget else target
 
 
 def target_rows(target: Target, samples: slice, batch: int, repeats: int = 1) -> Target:

@@ -48,11 +48,16 @@ class Snapshot:
         """Which attributes are others than they were: (identity of their dictionary, name)."""
         if not alike(held(self._model), self._held):
             return [(id(self._model), "closure")]
+        try:
+            # The same objects are equal without a look at their values.
+            if all(type(m) is kind for m, kind in self._types) and all(
+                list(content.values()) == values for content, _, values in self._parts
+            ):
+                return []
+        except (RuntimeError, ValueError, TypeError):  # tensors and arrays have no one answer: look more closely
+            pass
         found = [(id(m), "__class__") for m, kind in self._types if type(m) is not kind]
         for content, keys, values in self._parts:
-            now = list(content.values())
-            if alike(now, values) and len(keys) == len(now):
-                continue
             before = dict(zip(keys, values, strict=True))
             for key in {**before, **content}:
                 if key not in before or key not in content or not alike([before[key]], [content[key]]):

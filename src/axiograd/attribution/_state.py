@@ -16,6 +16,20 @@ from axiograd.homogeneity.traffic import TRAFFIC
 
 
 @contextmanager
+def _random_state_kept(device: torch.device) -> Iterator[None]:
+    """What `torch.random.fork_rng` does, written only if something was drawn: that is most of its cost."""
+    before = torch.get_rng_state()
+    on_device = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+    try:
+        yield
+    finally:
+        if not torch.equal(before, torch.get_rng_state()):
+            torch.set_rng_state(before)
+        if on_device is not None:
+            torch.cuda.set_rng_state(on_device, device)
+
+
+@contextmanager
 def attribution_pass(model: Model, device: torch.device, *, create_graph: bool, preserve: bool) -> Iterator[None]:
     """Gradients on, whatever surrounds the call; with ``preserve``, buffers and random state come back unchanged.
 
@@ -23,9 +37,10 @@ def attribution_pass(model: Model, device: torch.device, *, create_graph: bool, 
     ``backward()`` then keeps its version.
     """
     with ExitStack() as stack:
-        stack.enter_context(torch.inference_mode(mode=False))
-        stack.enter_context(torch.enable_grad())
-        modules = modules_behind(model)
+        if torch.is_inference_mode_enabled():
+            stack.enter_context(torch.inference_mode(mode=False))
+        if not torch.is_grad_enabled():
+            stack.enter_context(torch.enable_grad())
         if create_graph:
             # Flash and efficient attention, compiled code and cuDNN's recurrent layers have no second derivative.
             stack.enter_context(sdpa_kernel(SDPBackend.MATH))
@@ -33,11 +48,12 @@ def attribution_pass(model: Model, device: torch.device, *, create_graph: bool, 
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
             if torch.is_autocast_enabled(device.type):
                 torch.clear_autocast_cache()  # weights cached under no_grad would not lead back to the parameters
-        if device.type == "cuda" and any(isinstance(m, nn.RNNBase) for root in modules for m in root.modules()):
+        if device.type == "cuda" and any(
+            isinstance(m, nn.RNNBase) for root in modules_behind(model) for m in root.modules()
+        ):
             stack.enter_context(torch.backends.cudnn.flags(enabled=False))
         if preserve:
-            devices = [device] if device.type == "cuda" else []
-            stack.enter_context(torch.random.fork_rng(devices))
+            stack.enter_context(_random_state_kept(device))
             stack.enter_context(preserved_buffers(model))
         stack.enter_context(TRAFFIC.running())
         yield

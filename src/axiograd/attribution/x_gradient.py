@@ -17,7 +17,7 @@ from axiograd._typing import Target
 from axiograd.attribution._arguments import Arguments, Model
 from axiograd.attribution._euler import Gap, InexactWarning, euler_gap, rounding
 from axiograd.attribution._gradient import Pass, differentiate
-from axiograd.attribution._path_check import path_gap, target_rows
+from axiograd.attribution._path_check import fixed, path_gap, target_rows
 from axiograd.attribution._proof import Memory, alike, held, signature
 from axiograd.attribution._state import attribution_pass
 from axiograd.attribution.base import Attribution, Call, Computed
@@ -116,7 +116,9 @@ class XGradient(Attribution):
             return
         if self.degree is None and call.exact:
             call = self._admit(call, anew=True)
-        if call.exact or self.degree is not None:
+        if self.degree is not None:
+            why = _ON_TRUST.format(self.degree)
+        elif call.exact:
             why = (
                 "the gradient changes along the path from the baseline to the input, as it does where a threshold or "
                 "a constant is compared with the input; axiograd.certify says what it sees, and IntegratedGradients "
@@ -208,6 +210,8 @@ class XGradient(Attribution):
         return module
 
     def _read_baselines(self, baselines: Any, arguments: Arguments) -> tuple[Tensor, ...]:
+        if self.baseline is None and baselines is None:
+            return tuple(x.new_zeros(()).expand_as(x) for x in arguments.features)
         own = arguments.fill(self.baseline, "baseline")
         given = own if baselines is None else arguments.fill(baselines, "baselines")
         for b, g in zip(own, given, strict=True):
@@ -265,11 +269,11 @@ def _rows_interact(method: XGradient, gap: Gap, call: Call) -> bool:
         return False
     if callable(call.target) and not isinstance(call.target, LinearTarget):
         return True  # a target that may hold a value per sample cannot be asked about one alone
-    sample = slice(gap.sample, gap.sample + 1)
+    sample, target = slice(gap.sample, gap.sample + 1), fixed(call.target)
     every = call.arguments.prepared(create_graph=False)
     try:
-        whole = _again(method, call.model, every, call.target)
-        alone = _again(method, call.model, every.rows(sample), target_rows(call.target, sample, call.arguments.batch))
+        whole = _again(method, call.model, every, target)
+        alone = _again(method, call.model, every.rows(sample), target_rows(target, sample, call.arguments.batch))
     except Exception:  # noqa: BLE001 - a sample that cannot be run alone depends on the others
         return True
     pairs = [(whole.scores[sample].detach(), alone.scores.detach())]

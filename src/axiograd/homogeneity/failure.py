@@ -1,13 +1,14 @@
 """When the export gives up: say where in the user's code, or that the model itself fails on this input."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from axiograd.errors import InputError
+from axiograd.homogeneity.behind import modules_behind
 from axiograd.homogeneity.certificate import Violation
 from axiograd.homogeneity.inputs import Arguments
 from axiograd.homogeneity.location import locate_error
@@ -46,3 +47,16 @@ def _run(model: Callable[..., Any], arguments: Arguments) -> Exception | None:
         except Exception as error:  # noqa: BLE001 - this is what we are looking for
             return error
     return None
+
+
+def wrong_format(model: Callable[..., Any], tensors: Sequence[Tensor], error: Exception) -> InputError | None:
+    """What to do about inputs in another precision than the parameters, None if that is not the trouble."""
+    given = {x.dtype for x in tensors}
+    own = {p.dtype for module in modules_behind(model) for p in module.parameters() if p.is_floating_point()}
+    if not own or given <= own or isinstance(error, torch.OutOfMemoryError):
+        return None
+    inputs, parameters = (" and ".join(sorted(map(str, formats))) for formats in (given, own))
+    return InputError(
+        f"the model fails on inputs of {inputs}, its parameters being {parameters} ({error}): convert one of them, for "
+        "example inputs.to(next(model.parameters()).dtype)."
+    )

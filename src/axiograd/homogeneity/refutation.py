@@ -15,7 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from axiograd.errors import InputError
 from axiograd.homogeneity.certificate import Violation
+from axiograd.homogeneity.failure import wrong_format
 from axiograd.homogeneity.inputs import Arguments
 from axiograd.homogeneity.probe import Probe, in_double, tensors_of
 from axiograd.homogeneity.sizes import Sizes
@@ -159,8 +161,10 @@ def _differs(probe: Probe, program: Program) -> Violation | None:
     """The traced program on the example against the model."""
     try:
         own = probe.outputs(probe.directions())
-    except Exception as error:  # noqa: BLE001 - traced, and yet it does not run
-        return _violation("traced", f"The model itself fails on the example: {type(error).__name__}: {error}.")
+    except Exception as error:
+        wrong = wrong_format(probe.model, probe.directions(), error)
+        text = f"the model fails on the example inputs: {type(error).__name__}: {error}"
+        raise wrong or InputError(text) from error
     traced = _program_outputs(program, probe)
     if traced is None:
         return None
