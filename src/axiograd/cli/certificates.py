@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 def show_certificate(console: Console, certificate: Certificate, *, most: int | None = None) -> None:
     """Print a certificate; of many violations only the first ``most``."""
-    verdict, *facts = _head(certificate)
+    from axiograd.homogeneity.table import summary
+
+    verdict, *facts = summary(certificate)
     style = "bold green" if certificate.ok else "bold red"
     console.print(Text(f"{'✓' if certificate.ok else '✗'} {verdict}", style=style))
     for line in facts:
@@ -30,13 +32,6 @@ def show_certificate(console: Console, certificate: Certificate, *, most: int | 
         console.print(table)
     if len(shown) < len(certificate.violations):
         console.print(Text(f"   … and {len(certificate.violations) - len(shown)} more", style="dim"))
-
-
-def _head(certificate: Certificate) -> list[str]:
-    """The certificate's own text, up to the violations."""
-    lines = str(certificate).splitlines()
-    end = next((i for i, line in enumerate(lines) if line.lstrip().startswith("1. ")), len(lines))
-    return [line for line in lines[:end] if line.strip()]
 
 
 def _describe(violation: Violation) -> Text:

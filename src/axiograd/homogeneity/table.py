@@ -10,13 +10,18 @@ WIDTH = 100
 
 
 def render(certificate: "Certificate") -> str:
-    lines = [_verdict(certificate), ""]
-    lines += _facts(certificate)
+    verdict, *facts = summary(certificate)
+    lines = [verdict, "", *facts]
     if certificate.violations:
         lines += [""]
         for index, violation in enumerate(certificate.violations, start=1):
             lines += _violation(index, violation)
     return "\n".join(lines).rstrip()
+
+
+def summary(certificate: "Certificate") -> list[str]:
+    """The verdict, and then the facts that it rests on, without the violations."""
+    return [_verdict(certificate), *_facts(certificate)]
 
 
 def _verdict(certificate: "Certificate") -> str:
