@@ -29,6 +29,7 @@ from axiograd.homogeneity.private_torch import hidden_cuts_shown
 from axiograd.homogeneity.rules import lookup
 from axiograd.homogeneity.sizes import Sizes, sizes_of
 from axiograd.homogeneity.traffic import TRAFFIC
+from axiograd.homogeneity.transforms import Applied, from_transform
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ def trace(model: Callable[..., Any], arguments: Arguments, *, static: bool = Fal
             module = copy.deepcopy(module)  # tensors that were made in inference mode cannot be exported, copies can
         values = [_leave_inference(leaf.value) for leaf in arguments.leaves]
         args, kwargs = arguments.rebuild(values)
-        exported = _export(module, args, kwargs, values, static=static)
+        exported = _followed(module, args, kwargs, values, static=static)
         original = exported.graph
         opened = _without_rule(original)
         plain = is_plain(original)
@@ -117,6 +118,20 @@ def trace(model: Callable[..., Any], arguments: Arguments, *, static: bool = Fal
             exported = exported.run_decompositions(table)
     _require_real(exported)
     return _program(exported, original, arguments)
+
+
+def _followed(
+    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], values: list[Any], *, static: bool
+) -> ExportedProgram:
+    """The export, after function transforms have been applied where it does not follow them."""
+    try:
+        exported = _export(module, args, kwargs, values, static=static)
+        _require_real(exported)
+    except Exception as error:
+        if not isinstance(error, LostTrackError) and not from_transform(error):
+            raise
+        exported = _export(Applied(module, args, kwargs), args, kwargs, values, static=True)
+    return exported
 
 
 def _export(

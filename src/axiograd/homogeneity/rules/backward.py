@@ -42,7 +42,8 @@ def _check(*names: str) -> Callable[[Check], Check]:
 
 
 def _moves(call: Call, *names: str) -> bool:
-    return any(call.value(name).moves for name in names if call.get(name) is not None)
+    given = (call.value(name) for name in names if call.get(name) is not None)
+    return any(value.moves and not value.is_zero() for value in given)
 
 
 def _size(call: Call, dim: int) -> object:
@@ -86,6 +87,8 @@ def _unpool(call: Call) -> tuple[str, str] | None:
 
 @_check("aten::as_strided_scatter")
 def _strided_write(call: Call) -> tuple[str, str] | None:
+    if _moves(call, "self"):
+        return "gives a gradient to what it overwrites.", "Assign to an index or a slice instead."
     if not _moves(call, "src"):
         return None
     return None if no_overlap(argument(call.node, "size"), argument(call.node, "stride")) else _OVERLAP

@@ -173,6 +173,13 @@ def threshold(call: Call) -> Result:
     )
 
 
+@rule("aten::threshold_backward")
+def threshold_backward(call: Call) -> Result:
+    """Where a derivative of ReLU is taken inside the model: the gradient passes where self exceeds the threshold."""
+    call.join(call.value("self"), call.value("threshold"), role="a threshold", kind="activation")
+    return call.value("grad_output")
+
+
 @rule("aten::nan_to_num")
 def nan_to_num(call: Call) -> Result:
     value = call.value("self")
