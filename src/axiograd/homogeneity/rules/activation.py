@@ -7,8 +7,8 @@ from axiograd.homogeneity.wording import LIFT_FIX
 
 #: Stand in for a ReLU: what follows is read as if they kept the degree.
 UNITS = """
-    gelu silu elu selu celu mish hardswish softplus tanh hardshrink softshrink tanhshrink log_sigmoid
-    log_sigmoid_forward softsign
+    gelu silu elu selu celu mish hardswish softplus tanh hardshrink softshrink log_sigmoid
+    log_sigmoid_forward
 """
 #: Gates and probabilities: what follows is read as if they were of degree 0.
 GATES = """
@@ -16,7 +16,7 @@ GATES = """
     log10 log1p logit erf erfc erfinv sin cos tan asin acos atan asinh acosh atanh sinh cosh sinc lgamma
     digamma special_expit special_erf arcsin arccos arctan special_erfcx special_ndtr special_log_ndtr i0
     special_i0e special_i1 special_entr polygamma logaddexp logaddexp2 logsumexp logcumsumexp
-    matrix_exp linalg_matrix_exp softmin bernoulli multinomial poisson
+    matrix_exp linalg_matrix_exp bernoulli multinomial poisson
 """
 _COUNTERPART = {
     "softmax": "Normalise the logits to degree 0 first (QK-normalised attention), or return the logits "

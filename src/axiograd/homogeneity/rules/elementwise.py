@@ -9,7 +9,7 @@ from axiograd.homogeneity.rules.registry import Result, aten, rule
 from axiograd.homogeneity.wording import LIFT_FIX
 
 
-@rule("aten::add", "aten::sub", "aten::rsub", "aten::subtract", "aten::__rsub__")
+@rule("aten::add", "aten::sub", "aten::rsub", "aten::subtract")
 def add(call: Call) -> Result:
     a, b = call.value("self"), call.value("other")
     alpha = call.get("alpha", 1)
@@ -219,7 +219,7 @@ def addcdiv(call: Call) -> Result:
     return call.join(call.value("self"), term, role="a sum", kind="bias")
 
 
-_ROUNDING = "round floor ceil trunc fix frac rint"
+_ROUNDING = "round floor ceil trunc fix frac"
 
 
 @rule(*aten(_ROUNDING))

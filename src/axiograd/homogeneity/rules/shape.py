@@ -12,7 +12,7 @@ _ONE = """
     expand_copy permute_copy transpose_copy squeeze_copy unsqueeze_copy t_copy as_strided as_strided_copy
     lift_fresh lift_fresh_copy lift real imag conj _conj _conj_physical conj_physical resolve_conj
     resolve_neg view_as_real view_as_complex view_as_real_copy view_as_complex_copy positive to _to_copy
-    type_as float double half pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle im2col
+    type_as pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle im2col
     col2im index index_select gather take take_along_dim masked_select _unsafe_index embedding trace
     quantile nanquantile upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d
     _upsample_nearest_exact2d _upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d
@@ -172,6 +172,6 @@ def size(call: Call) -> Result:  # noqa: ARG001 - sizes do not scale
     return of_degree(0)
 
 
-@rule("aten::new_tensor", "aten::scalar_tensor")
+@rule("aten::scalar_tensor")
 def tensor(call: Call) -> Result:
     return next(iter(flatten(call.arguments.values())), of_degree(0))

@@ -1,4 +1,4 @@
-"""The long random search: python -m support.certificates.search 100000 results/soundness.json
+"""The long random search: python -m support.certificates.search 100000 tests/homogeneity/random_search.json
 
 Draws networks from one seed until so many different ones have been seen, and writes what was found after each batch.
 """
