@@ -134,7 +134,7 @@ def check_finite(x: Sequence[Tensor], scores: Tensor, gradients: Sequence[Tensor
                 samples = (
                     bad.movedim(batch_dim, 0).reshape(bad.shape[batch_dim], -1).any(1).nonzero().flatten().tolist()
                 )
-                raise NotFiniteError(f"NaN or Inf in the {name} of sample {str(samples[:8])[1:-1]}. {remedy}")
+                raise NotFiniteError(f"NaN or Inf in the {name} of sample {str(samples[:8])[1:-1]}. {remedy}.")
 
 
 def detached(outputs: Any) -> Any:

@@ -99,7 +99,7 @@ class DenseNetwork(Network):
 
     def combined(self, a: float, other: Network, b: float) -> DenseNetwork:
         if not isinstance(other, DenseNetwork) or len(other.layers) != len(self.layers):
-            raise TypeError("dense networks are combined with dense networks of the same depth")
+            raise TypeError("dense networks are combined with dense networks of the same depth.")
         layers: list[Layer] = []
         last = len(self.layers) - 1
         for i, ((w1, b1), (w2, b2)) in enumerate(zip(self.layers, other.layers, strict=True)):

@@ -51,7 +51,7 @@ class ClassNames:
         )
         near = get_close_matches(name.replace("_", " "), known, n=3)
         meant = f"did you mean {' or '.join(map(repr, near))}?" if near else f"the first is {known[0]!r}."
-        raise TargetError(f"--target {name}: none of the {len(self.names)} classes has that name; {meant}")
+        raise TargetError(f"--target {name}: none of the {len(self.names)} classes has that name; {meant}.")
 
     @classmethod
     def find(cls, file: Path | None, of_data: Sequence[str], n_outputs: int, known: str) -> ClassNames:

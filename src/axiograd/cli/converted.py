@@ -53,7 +53,7 @@ class Recipe:
             return None
         columns = {str(name): (float(mean), float(std)) for name, (mean, std) in self.table["columns"].items()}
         if not all(math.isfinite(number) for pair in columns.values() for number in pair):
-            raise ValueError("its table has a mean or standard deviation that is not finite")
+            raise ValueError("its table has a mean or standard deviation that is not finite.")
         statistics = Statistics("the data that the model was made with", columns)
         return TableOptions(None, (), str(self.table["missing"]), bool(self.table["standardise"]), statistics)
 
@@ -85,18 +85,18 @@ def _checked(content: Any) -> Recipe:
     kinds: dict[str, Any] = {"spec": str, "how": str, "shape": list}
     further = {"settings": dict, "examples": str, "version": str, "format": int, "table": dict, "weights": str | None}
     if not isinstance(content, dict) or kinds.keys() - content.keys() or content.keys() - {*kinds, *further}:
-        raise TypeError(f"it is an object with {', '.join(kinds)}, and may have {', '.join(further)}")
+        raise TypeError(f"it is an object with {', '.join(kinds)}, and may have {', '.join(further)}.")
     if wrong := [
         key for key, kind in (kinds | further).items() if key in content and not isinstance(content[key], kind)
     ]:
         raise TypeError(f"its {wrong[0]} is {repr(content[wrong[0]])[:80]}")
     shape = content["shape"]
     if not shape or not all(type(size) is int and size > 0 for size in shape) or math.prod(shape) > LARGEST_INPUT:
-        raise ValueError(f"inputs of shape {str(shape)[:80]}; at most {LARGEST_INPUT:,} values are allowed")
+        raise ValueError(f"inputs of shape {str(shape)[:80]}; at most {LARGEST_INPUT:,} values are allowed.")
     recipe = Recipe(**{**content, "shape": tuple(shape)})
     recipe.tables()
     if recipe.format != FORMAT or recipe.how not in {"strip", "lift"}:
-        raise ValueError(f"it is of format {recipe.format}, {recipe.how[:20]!r}; this version reads {FORMAT}")
+        raise ValueError(f"it is of format {recipe.format}, {recipe.how[:20]!r}; this version reads {FORMAT}.")
     return recipe
 
 

@@ -60,9 +60,9 @@ def reproduce(
     from axiograd.experiments.reproduce import ITEMS, Share, find, run
 
     if quick and (imagenet or weights):
-        raise ConfigurationError("--quick needs no data: leave out --imagenet and --weights, or --quick")
+        raise ConfigurationError("--quick needs no data: leave out --imagenet and --weights, or --quick.")
     if (imagenet is None) != (weights is None):
-        raise ConfigurationError("the paper's full scale needs both --imagenet ROOT and --weights DIR")
+        raise ConfigurationError("the paper's full scale needs both --imagenet ROOT and --weights DIR.")
     setting = Setting("quick" if quick else "full" if imagenet else "real", seed, imagenet, weights)
     chosen = list(ITEMS) if "all" in names else list(dict.fromkeys(names))
     items = [find(name) for name in chosen]

@@ -34,7 +34,7 @@ def cifar10(split: str = "train", root: Root = None) -> TensorData:
     looked = ", ".join(map(str, (*FOLDERS.looked_in(root), *BINARY.looked_in(root))))
     raise DataMissingError(
         f"CIFAR-10: neither train/ and test/ with a folder per class, nor data_batch_*.bin, in {looked}. "
-        f"Get the binary version from {ADDRESS} and set AXIOGRAD_DATA to what holds {BINARY.folder}/"
+        f"Get the binary version from {ADDRESS} and set AXIOGRAD_DATA to what holds {BINARY.folder}/."
     )
 
 
@@ -44,7 +44,7 @@ def read_batches(paths: list[Path], name: str) -> TensorData:
     for path in paths:
         content = np.fromfile(path, dtype=np.uint8)
         if len(content) % RECORD or not len(content):
-            raise StorageError(f"{path} is damaged: {len(content)} bytes are not a multiple of {RECORD}")
+            raise StorageError(f"{path} is damaged: {len(content)} bytes are not a multiple of {RECORD}.")
         parts.append(content.reshape(-1, RECORD))
     records = torch.from_numpy(np.concatenate(parts))
     images = records[:, 1:].reshape(-1, 3, 32, 32).float().div_(255)

@@ -92,7 +92,7 @@ class ImageFiles(Dataset[tuple[Tensor, int]]):
         chosen = list(range(len(self)) if indices is None else indices)
         inputs = [self[i][0] for i in chosen]
         if len(shapes := {tuple(image.shape) for image in inputs}) > 1:
-            raise ConfigurationError(f"{self.name}: images of different shapes {sorted(shapes)}; give a transform")
+            raise ConfigurationError(f"{self.name}: images of different shapes {sorted(shapes)}; give a transform.")
         rows = torch.tensor(chosen, dtype=torch.long)
         boxes = None if self.boxes is None else self.boxes[rows]
         return TensorData(torch.stack(inputs), self.targets[rows], self.name, self.classes, boxes=boxes)
@@ -114,15 +114,15 @@ def image_folder(
     """Images in one folder per class; the classes are the sorted folder names, or those given."""
     root = Path(root)
     if not root.is_dir():
-        raise DataMissingError(f"no folder {root}")
+        raise DataMissingError(f"no folder {root}.")
     found = sorted(path.name for path in root.iterdir() if path.is_dir())
     if classes is not None and (unknown := [each for each in found if each not in classes]):
-        raise ConfigurationError(f"{root} has folders that are not among the classes given: {unknown[:5]}")
+        raise ConfigurationError(f"{root} has folders that are not among the classes given: {unknown[:5]}.")
     order = list(classes) if classes is not None else found
     places = {each: place for place, each in enumerate(order)}
     files = [(path, places[each]) for each in found for path in image_files(root / each)]
     if not files:
-        raise DataMissingError(f"{root} holds no images in folders by class: move each image into its class's folder")
+        raise DataMissingError(f"{root} holds no images in folders by class: move each image into its class's folder.")
     return ImageFiles(files, order, name=name or root.name, transform=transform, seed=seed, on_damaged=on_damaged)
 
 
@@ -152,10 +152,10 @@ def refuse_what_is_not_one_photo(image: "Image") -> None:
     """Raise for animations and for images too large to decode; the second picture of a phone's MPO is not looked at."""
     frames = getattr(image, "n_frames", 1)
     if frames > 1 and image.format != "MPO":
-        raise ValueError(f"it holds {frames} frames, not one picture; save the one that is meant")
+        raise ValueError(f"it holds {frames} frames, not one picture; save the one that is meant.")
     width, height = image.size
     if width * height > LARGEST:
-        raise ValueError(f"it has {width:,} × {height:,} pixels, and {LARGEST:,} are the limit; make it smaller first")
+        raise ValueError(f"it has {width:,} × {height:,} pixels, and {LARGEST:,} are the limit; make it smaller first.")
 
 
 def upright(image: "Image") -> "Image":
@@ -172,11 +172,11 @@ def as_rgb(image: "Image") -> "Image":
         values = np.asarray(image)
         if values.min() < 0 or values.max() > SIXTEEN_BITS:
             raise ValueError(
-                f"its grey values reach from {values.min()} to {values.max()}, not from 0 to {SIXTEEN_BITS}"
+                f"its grey values reach from {values.min()} to {values.max()}, not from 0 to {SIXTEEN_BITS}."
             )
         image = pillow().fromarray(np.round(values / (SIXTEEN_BITS / 255)).astype(np.uint8))
     elif image.mode == "F":
-        raise ValueError("its grey values are floating-point numbers, whose range is unknown; save it as 8 or 16 bits")
+        raise ValueError("its grey values are floating-point numbers, whose range is unknown; save it as 8 or 16 bits.")
     elif image.has_transparency_data:
         alpha = image.convert("RGBA")
         image = pillow().alpha_composite(pillow().new("RGBA", image.size, "white"), alpha)

@@ -56,7 +56,7 @@ def read_split(source: Source, split: str, root: Root, names: tuple[str, ...]) -
     images = read_idx(folder / f"{part}-images-idx3-ubyte.gz")
     labels = read_idx(folder / f"{part}-labels-idx1-ubyte.gz")
     if len(images) != len(labels):
-        raise StorageError(f"{folder}: {len(images)} images but {len(labels)} labels for {split!r}")
+        raise StorageError(f"{folder}: {len(images)} images but {len(labels)} labels for {split!r}.")
     return TensorData(images[:, None].float().div_(255), labels.long(), f"{source.name} {split}", names)
 
 
@@ -67,10 +67,10 @@ def read_idx(path: Path) -> Tensor:
     except (OSError, EOFError) as error:
         raise StorageError(f"{path} is damaged: {error}") from error
     if len(content) < 4 or content[:2] != b"\0\0" or content[2] != UNSIGNED_BYTE:  # noqa: PLR2004  (the header's size)
-        raise StorageError(f"{path} is not an idx file of bytes: it begins with {content[:4].hex()}")
+        raise StorageError(f"{path} is not an idx file of bytes: it begins with {content[:4].hex()}.")
     axes = content[3]
     start = 4 + 4 * axes
     shape = struct.unpack_from(f">{axes}I", content, 4) if len(content) >= start else ()
     if not shape or len(content) - start != int(np.prod(shape)):
-        raise StorageError(f"{path} is damaged: {len(content) - start} values for the shape {shape}")
+        raise StorageError(f"{path} is damaged: {len(content) - start} values for the shape {shape}.")
     return torch.from_numpy(np.frombuffer(content, dtype=np.uint8, offset=start).reshape(shape).copy())

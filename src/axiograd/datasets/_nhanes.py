@@ -44,7 +44,7 @@ def nhanes(root: Root = None, *, source: Literal["auto", "authors", "reconstruct
     if source == "authors" or (source == "auto" and AUTHORS.locate(root) is not None):
         return read_authors(AUTHORS.require(root))
     if source == "auto" and RECONSTRUCTED.locate(root) is None:
-        raise DataMissingError(f"{missing(AUTHORS, root)} Or: {missing(RECONSTRUCTED, root)}")
+        raise DataMissingError(f"{missing(AUTHORS, root)} Or: {missing(RECONSTRUCTED, root)}.")
     return read_reconstructed(RECONSTRUCTED.require(root) / RECONSTRUCTED.files[0])
 
 
@@ -62,7 +62,7 @@ def read_authors(folder: Path) -> TensorData:
     path = folder / "X_sparsity.csv"
     content = path.read_bytes()
     if (found := git_blob_id(content)) != AUTHORS_BLOB:
-        raise StorageError(f"{path} has git blob id {found}, the authors' file has {AUTHORS_BLOB}; download it again")
+        raise StorageError(f"{path} has git blob id {found}, the authors' file has {AUTHORS_BLOB}; download it again.")
     names, rows = read_table(content.decode(), path)
     labels = np.load(folder / "y_sparsity.npy", allow_pickle=False)
     # The first column is the row's index.
@@ -77,7 +77,7 @@ def read_reconstructed(path: Path) -> TensorData:
         raise StorageError(f"{path} is damaged: {error}") from error
     names, rows = read_table(text, path)
     if names[:2] != ("seqn", "y_survived15"):
-        raise StorageError(f"{path} begins with the columns {names[:2]}, expected seqn, y_survived15")
+        raise StorageError(f"{path} begins with the columns {names[:2]}, expected seqn, y_survived15.")
     inputs, targets = torch.from_numpy(rows[:, 2:].copy()), torch.from_numpy(rows[:, 1].copy())
     return TensorData(inputs, targets, RECONSTRUCTED.name, names[2:])
 

@@ -41,6 +41,6 @@ class Source:
             raise DataMissingError(
                 f"{self.name}: {', '.join(self.files)} not found in {looked}. Get it from {self.address} "
                 f"({self.licence}) and put it into {cache_home() / self.folder}, or set AXIOGRAD_DATA to the "
-                f"folder that holds {self.folder}/"
+                f"folder that holds {self.folder}/."
             )
         return path

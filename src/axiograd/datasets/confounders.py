@@ -36,10 +36,12 @@ def add_decoy(data: TensorData, *, informative: bool, seed: int = 0, size: int =
     """
     n, _, height, width = data.inputs.shape
     if height != width:
-        raise ConfigurationError(f"{data.name}: images of {height} × {width}; a decoy needs square ones")
+        raise ConfigurationError(f"{data.name}: images of {height} × {width}; a decoy needs square ones.")
     classes = int(data.targets.max()) + 1
     if classes > 11:  # noqa: PLR2004  (255 − 25·class reaches zero)
-        raise ConfigurationError(f"{data.name}: 255 − 25·class is negative for class {classes - 1}; at most 11 classes")
+        raise ConfigurationError(
+            f"{data.name}: 255 − 25·class is negative for class {classes - 1}; at most 11 classes."
+        )
     generator = torch.Generator().manual_seed(seed)
     corners = torch.randint(0, 2, (n, 2), generator=generator)
     random = torch.randint(0, max(classes, 2), (n,), generator=generator)

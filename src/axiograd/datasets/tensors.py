@@ -38,7 +38,7 @@ class TensorData(Dataset[tuple[Tensor, ...]]):
     def __post_init__(self) -> None:
         lengths = {key: len(value) for key, value in self.per_sample().items()}
         if len(set(lengths.values())) > 1:
-            raise ConfigurationError(f"{self.name}: different numbers of samples, {lengths}")
+            raise ConfigurationError(f"{self.name}: different numbers of samples, {lengths}.")
 
     def per_sample(self) -> dict[str, Tensor]:
         """The tensors that have one row per sample, in the order of an item."""
@@ -79,7 +79,7 @@ class TensorData(Dataset[tuple[Tensor, ...]]):
 def check_choice(what: str, value: str, choices: tuple[str, ...]) -> None:
     """ConfigurationError unless the value is one of the choices."""
     if value not in choices:
-        raise ConfigurationError(f"{what}={value!r}: choose one of {', '.join(map(repr, choices))}")
+        raise ConfigurationError(f"{what}={value!r}: choose one of {', '.join(map(repr, choices))}.")
 
 
 Root = str | os.PathLike[str] | None

@@ -84,7 +84,7 @@ def load(scale: str) -> Boxed:
 def _tiny(split: str) -> TensorData:
     data = tiny_imagenet(split).load()
     if data.boxes is None:
-        raise StorageError(f"{data.name} has no bounding boxes")
+        raise StorageError(f"{data.name} has no bounding boxes.")
     return replace(data, masks=box_masks(data.boxes, *data.inputs.shape[-2:]), boxes=None)
 
 

@@ -80,7 +80,7 @@ Confound = Callable[[TensorData, str], TensorData]
 def split(train: TensorData, test: TensorData, confound: Confound, n_val: int) -> Confounded:
     """Hold the last `n_val` training images out, and put each part's confounder on it."""
     if not 0 < n_val < len(train):
-        raise ConfigurationError(f"n_val={n_val}: {train.name} has {len(train)} images to hold some out from")
+        raise ConfigurationError(f"n_val={n_val}: {train.name} has {len(train)} images to hold some out from.")
     first, last = slice(len(train) - n_val), slice(len(train) - n_val, None)
     clean = confound(train, "clean")
     return Confounded(

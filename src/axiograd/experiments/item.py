@@ -29,7 +29,7 @@ class Setting:
     def full_scale(self) -> tuple[Path, Path]:
         """The folders of ImageNet and of the published weights."""
         if self.imagenet is None or self.weights is None:
-            raise ConfigurationError("the paper's full scale needs --imagenet ROOT and --weights DIR")
+            raise ConfigurationError("the paper's full scale needs --imagenet ROOT and --weights DIR.")
         return self.imagenet, self.weights
 
 

@@ -107,7 +107,7 @@ class Records:
     def _continue(self, old: Records) -> None:
         if old.data != self.data:
             raise ConfigurationError(
-                f"{old.path} has results on {old.data!r}, not on {self.data!r}; choose another file"
+                f"{old.path} has results on {old.data!r}, not on {self.data!r}; choose another file."
             )
         names = sorted(old.settings.keys() | self.settings.keys())
         changed = [
@@ -118,7 +118,7 @@ class Records:
         if changed:
             raise ConfigurationError(
                 f"{old.path} has results with other settings ({'; '.join(changed)}); "
-                "choose another place for the new ones, or repeat the old settings to continue"
+                "choose another place for the new ones, or repeat the old settings to continue."
             )
         self.pieces = list(old.pieces)
 
@@ -131,7 +131,7 @@ def read(path: str | os.PathLike[str]) -> Records:
     try:
         content = json.loads(Path(path).read_bytes())
         if content["format"] != FORMAT:
-            raise StorageError(f"{path}: format {content['format']}, but this version reads format {FORMAT}")
+            raise StorageError(f"{path}: format {content['format']}, but this version reads format {FORMAT}.")
         pieces = [Piece(p["key"], p["values"], p["command"], p["versions"]) for p in content["pieces"]]
         data, settings = content["data"], dict(content["settings"])
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -205,7 +205,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, torch.Tensor | np.generic) and value.ndim == 0:
         return _plain(value.item())
     if isinstance(value, float) and not math.isfinite(value):
-        raise ConfigurationError(f"a result of {value} cannot be recorded; the experiment diverged or divided by zero")
+        raise ConfigurationError(f"a result of {value} cannot be recorded; the experiment diverged or divided by zero.")
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    raise ConfigurationError(f"{type(value).__name__} {value!r} cannot be recorded: numbers, words, lists and maps can")
+    raise ConfigurationError(
+        f"{type(value).__name__} {value!r} cannot be recorded: numbers, words, lists and maps can."
+    )

@@ -53,7 +53,7 @@ def find(name: str) -> Item:
     'Table 3: masking metrics of attribution methods'
     """
     if name not in ITEMS:
-        raise ConfigurationError(f"no item {name!r}; there are: {', '.join(ITEMS)}, and all")
+        raise ConfigurationError(f"no item {name!r}; there are: {', '.join(ITEMS)}, and all.")
     module, _, attribute = ITEMS[name].partition(":")
     item: Item = getattr(importlib.import_module(module), attribute)
     return item
@@ -78,7 +78,7 @@ class Share:
             return cls(int(rank) + 1, int(size)) if rank and size else cls()
         found = re.fullmatch(r"(\d+)/(\d+)", text)
         if found is None or not 1 <= int(found[1]) <= int(found[2]):
-            raise ConfigurationError(f"--part {text}: expected the number of this process and of all, such as 2/8")
+            raise ConfigurationError(f"--part {text}: expected the number of this process and of all, such as 2/8.")
         return cls(int(found[1]), int(found[2]))
 
     def path(self, whole: Path) -> Path:
@@ -94,7 +94,7 @@ def fitting(item: Item, setting: Setting) -> Setting:
         return setting
     if setting.scale == "full" and "real" in item.scales:
         return replace(setting, scale="real")
-    raise ConfigurationError(f"{item.name} cannot be run at the {setting.scale} scale: {', '.join(item.scales)}")
+    raise ConfigurationError(f"{item.name} cannot be run at the {setting.scale} scale: {', '.join(item.scales)}.")
 
 
 def run(
@@ -116,7 +116,7 @@ def run(
         work_through(item, plan, whole, command=command, share=share)
     records = gathered(plan, whole, command)
     if not records.pieces:
-        raise ConfigurationError(f"{whole} is not there yet: nothing to render; run without --only-render first")
+        raise ConfigurationError(f"{whole} is not there yet: nothing to render; run without --only-render first.")
     todo, missing = state(plan, records)
     # As one process would have written them, whichever made them.
     places = {named(work.key): place for place, work in enumerate(todo)}
@@ -151,7 +151,7 @@ def work_through(item: Item, plan: Plan, whole: Path, *, command: str, share: Sh
                 raise ConfigurationError(
                     f"{item.name}: stage {number} of {len(plan.stages)} has {len(missing)} pieces that other processes "
                     "have not finished, and the next stage depends on them: start the same command again when they are "
-                    "done, or use one process"
+                    "done, or use one process."
                 )
 
 

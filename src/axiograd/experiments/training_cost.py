@@ -189,7 +189,7 @@ def peak_mib(name: str, action: str, batch: int, many: int, *, quick: bool, thre
     if done.returncode:
         raise AxiogradError(
             f"{shlex.join(command)} ended with {done.returncode} (-9: out of memory, as {many} references or steps at "
-            f"once need a lot):\n{done.stderr}"
+            f"once need a lot):\n{done.stderr}."
         )
     return float(json.loads(done.stdout))
 

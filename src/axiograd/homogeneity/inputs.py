@@ -62,7 +62,7 @@ def take_apart(
     else:
         raise InputError(
             f"inputs of type {type(inputs).__name__} are not understood: "
-            "pass a tensor, a tuple of positional inputs, or a mapping of keyword inputs"
+            "pass a tensor, a tuple of positional inputs, or a mapping of keyword inputs."
         )
     extra, extra_keywords = _extra(additional_forward_args)
     chosen = _chosen(wrt, [key for key, _ in named])
@@ -85,7 +85,7 @@ def take_apart(
         kinds = ", ".join(leaf.describe() for leaf in leaves) or "none at all"
         raise InputError(
             f"no floating-point input to scale (inputs: {kinds}); for token models pass embeddings, "
-            "e.g. inputs_embeds, instead of integer ids"
+            "e.g. inputs_embeds, instead of integer ids."
         )
     return Arguments(args, {str(k): v for k, v in kwargs.items()}, tuple(leaves))
 
@@ -102,10 +102,10 @@ def _leaves(
     for path, item in flat:
         full = name + pytree.keystr(path)
         if isinstance(item, Tensor) and item.layout != torch.strided:
-            raise InputError(f"input {full} has layout {item.layout}: pass a dense tensor")
+            raise InputError(f"input {full} has layout {item.layout}: pass a dense tensor.")
         moves = scale and scalable(item)
         if scale and required and not moves:
-            raise InputError(f"input {full} was named in wrt but is not a floating-point tensor")
+            raise InputError(f"input {full} was named in wrt but is not a floating-point tensor.")
         leaves.append(Leaf(full, item, moves, _expand(baseline, item, full) if moves else None))
     return leaves
 
@@ -125,7 +125,7 @@ def _chosen(wrt: int | str | Iterable[int | str] | None, keys: list[int | str]) 
     chosen = [wrt] if isinstance(wrt, int | str) else list(wrt)
     missing = [key for key in chosen if key not in keys]
     if missing or not chosen:
-        raise InputError(f"wrt={wrt!r} names no input; the inputs are {keys}")
+        raise InputError(f"wrt={wrt!r} names no input; the inputs are {keys}.")
     return set(chosen)
 
 
@@ -136,13 +136,13 @@ def _baselines(baseline: Any, named: list[tuple[int | str, Any]]) -> dict[int | 
         values = dict(baseline)
     elif isinstance(baseline, tuple | list):
         if len(baseline) != len(named):
-            raise BaselineError(f"{len(baseline)} baselines for {len(named)} inputs: give one for each, or None")
+            raise BaselineError(f"{len(baseline)} baselines for {len(named)} inputs: give one for each, or None.")
         values = dict(enumerate(baseline))
     else:
         values = {key: baseline for key, value in named if scalable(value)}
     unknown = [key for key in values if key not in {k for k, _ in named}]
     if unknown:
-        raise BaselineError(f"baseline for {unknown}, but the inputs are {[k for k, _ in named]}")
+        raise BaselineError(f"baseline for {unknown}, but the inputs are {[k for k, _ in named]}.")
     return {k: v for k, v in values.items() if v is not None}
 
 
@@ -154,7 +154,7 @@ def _expand(baseline: Any, value: Tensor, name: str) -> Tensor | None:
         tensor = tensor.expand(value.shape)
     except RuntimeError as error:
         raise BaselineError(
-            f"the baseline of {name} has shape {tuple(tensor.shape)}, which does not broadcast to {tuple(value.shape)}"
+            f"the baseline of {name} has shape {tuple(tensor.shape)}, which does not broadcast to {tuple(value.shape)}."
         ) from error
     # A copy: a model may subtract in place.
     return tensor.clone() if bool((tensor != 0).any()) else None

@@ -80,7 +80,7 @@ def require_shapes(model: Callable[..., Any]) -> None:
         if lazy:
             raise InputError(
                 f"parameters without a shape yet: {', '.join(lazy[:5])}; run the model once on an input "
-                "to initialise them"
+                "to initialise them."
             )
 
 

@@ -113,7 +113,7 @@ def refuse_hidden_aliases(names: set[str]) -> None:
     """Operators that functionalisation cannot look inside, beside in-place changes that need it."""
     hidden = sorted(names & _OPAQUE)
     if hidden:
-        raise HiddenAliasError(f"a tensor is changed in place that {', '.join(hidden)} may share")
+        raise HiddenAliasError(f"a tensor is changed in place that {', '.join(hidden)} may share.")
 
 
 def mutated(node: fx.Node) -> Iterable[fx.Node]:

@@ -171,10 +171,10 @@ def _require_real(exported: ExportedProgram) -> None:
     """Refuse programs with constants that are not numbers: torch.func transforms leave such traces."""
     for node in exported.graph.nodes:
         if getattr(node.target, "__module__", "").startswith("torch._functorch"):
-            raise LostTrackError(f"the export does not follow torch.func transforms ({node.target.__name__})")
+            raise LostTrackError(f"the export does not follow torch.func transforms ({node.target.__name__}).")
     fake = [name for name, value in exported.constants.items() if isinstance(value, FakeTensor)]
     if fake:
-        raise LostTrackError("the export took a value that it computed for a constant")
+        raise LostTrackError("the export took a value that it computed for a constant.")
 
 
 def _program(exported: ExportedProgram, original: fx.Graph, arguments: Arguments) -> Program:

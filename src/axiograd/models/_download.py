@@ -38,7 +38,7 @@ def download(
     `check(path)` sees the whole file before it is put in place and raises if it is damaged.
     """
     if not url.startswith(("http://", "https://")):
-        raise ConfigurationError(f"cannot download {url!r}: only http and https addresses")
+        raise ConfigurationError(f"cannot download {url!r}: only http and https addresses.")
     target.parent.mkdir(parents=True, exist_ok=True)
     with alone(target.parent):
         # Another process may have fetched it while this one waited.
@@ -82,7 +82,7 @@ def fetch(
 def verify(part: Path, url: str, sha256: str | None) -> None:
     """StorageError unless the file has the SHA-256, where one is known."""
     if sha256 is not None and (found := file_sha256(part)) != sha256:
-        raise StorageError(f"{url} has SHA-256 {found}, expected {sha256}; nothing was kept, try again")
+        raise StorageError(f"{url} has SHA-256 {found}, expected {sha256}; nothing was kept, try again.")
 
 
 def transfer(url: str, part: Path, advance: Advance) -> None:

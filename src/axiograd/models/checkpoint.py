@@ -31,7 +31,7 @@ def read_state_dict(path: str | Path) -> dict[str, Tensor]:
     """
     path = Path(path)
     if not path.is_file():
-        raise DataMissingError(f"no weights at {path}")
+        raise DataMissingError(f"no weights at {path}.")
     # A download is checked under the name that it has until it is complete.
     suffix = Path(path.name.removesuffix(".part")).suffix
     if suffix == ".npz":
@@ -60,7 +60,7 @@ def unwrap(content: Any, path: Path) -> dict[str, Tensor]:
     if isinstance(content, Mapping) and isinstance(content.get("state_dict"), Mapping):
         content = content["state_dict"]
     if not isinstance(content, Mapping) or not all(isinstance(value, Tensor) for value in content.values()):
-        raise StorageError(f"{path} holds a {type(content).__name__}, not a state dict of tensors")
+        raise StorageError(f"{path} holds a {type(content).__name__}, not a state dict of tensors.")
     return {bare_key(key): value for key, value in content.items()}
 
 
@@ -107,7 +107,7 @@ def load_into(model: nn.Module, state: Mapping[str, Tensor], *, model_name: str,
     if shapes:
         raise ConfigurationError(
             f"{source} does not fit {model_name!r}: {shorten(shapes)}; "
-            "give the num_classes, in_channels and configuration that the weights were trained with"
+            "give the num_classes, in_channels and configuration that the weights were trained with."
         )
     # Not strict, so that a module's own hooks have dropped what they accept before the keys are compared.
     missing, unexpected = model.load_state_dict(dict(state), strict=False)

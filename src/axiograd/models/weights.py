@@ -109,7 +109,7 @@ def find_weights(model: str, name: str) -> Weights:
             return weights
     names = ", ".join(repr(weights.name) for weights in known) or "none"
     raise ConfigurationError(
-        f"no weights {name!r} for {model!r}, and no file of that name; known for this model: {names}"
+        f"no weights {name!r} for {model!r}, and no file of that name; known for this model: {names}."
     )
 
 
@@ -144,7 +144,7 @@ def require_weights(model: str, name: str, *, root: str | os.PathLike[str] | Non
     if weights.sha256 is not None and (found := file_sha256(path)) != weights.sha256:
         raise ConfigurationError(
             f"{path} has SHA-256 {found}, but {weights.name!r} of {model!r} has {weights.sha256}; "
-            "replace the file, or pass its path as weights= if it is meant to be another one"
+            "replace the file, or pass its path as weights= if it is meant to be another one."
         )
     return path
 

@@ -43,7 +43,7 @@ def align(maps: Maps, present: Tensor | None, like: Tensor, name: str) -> tuple[
         if present.dtype != torch.bool or present.shape != (batch,):
             raise ConfigurationError(
                 f"'has_{name}' must be a boolean tensor of shape [{batch}], got {present.dtype} "
-                f"of shape {list(present.shape)}"
+                f"of shape {list(present.shape)}."
             )
         has = present.to(like.device)
     if maps is None:
@@ -60,7 +60,7 @@ def align(maps: Maps, present: Tensor | None, like: Tensor, name: str) -> tuple[
     if not fits or len(maps) != batch:
         raise ConfigurationError(
             f"{name!r} of shape {list(maps.shape)} does not fit attributions of shape {list(like.shape)}; "
-            "give one map per sample (expand a shared one)"
+            "give one map per sample (expand a shared one)."
         )
     has_like = has.reshape(-1, *[1] * (like.ndim - 1))
     found = torch.where(has_like, maps, torch.zeros_like(maps))
@@ -89,14 +89,14 @@ def require_finite(values: Tensor, name: str) -> None:
 
 def _stack(maps: Sequence[Tensor | None], like: Tensor, name: str) -> Tensor:
     if len(maps) != len(like):
-        raise ConfigurationError(f"{name!r} has {len(maps)} entries for a batch of {len(like)}")
+        raise ConfigurationError(f"{name!r} has {len(maps)} entries for a batch of {len(like)}.")
     read = [None if item is None else as_tensor(item, name) for item in maps]
     given = [item for item in read if item is not None]
     if not given:
         return torch.zeros_like(like)
     if len({item.shape for item in given}) > 1:
         raise ConfigurationError(
-            f"the maps in {name!r} differ in shape: {sorted({tuple(item.shape) for item in given})}"
+            f"the maps in {name!r} differ in shape: {sorted({tuple(item.shape) for item in given})}."
         )
     empty = torch.zeros_like(given[0])
     return torch.stack([empty if item is None else item for item in read])
@@ -123,7 +123,7 @@ def _pad(boxes: Boxes, like: Tensor) -> Tensor:
         given = [item.unsqueeze(0) if item.ndim == 1 else item for item in given]
         if any(item.ndim != 2 or item.shape[1] != _CORNERS for item in given):  # noqa: PLR2004 ([k, 4])
             raise ConfigurationError(
-                f"'boxes' must have x0 y0 x1 y1, got shapes {[list(item.shape) for item in given]}"
+                f"'boxes' must have x0 y0 x1 y1, got shapes {[list(item.shape) for item in given]}."
             )
         corners = torch.full((len(given), max([1, *map(len, given)]), _CORNERS), torch.nan, dtype=torch.float64)
         for row, item in zip(corners, given, strict=True):
@@ -131,6 +131,6 @@ def _pad(boxes: Boxes, like: Tensor) -> Tensor:
     if corners.ndim != 3 or corners.shape[-1] != _CORNERS or len(corners) != batch:  # noqa: PLR2004
         raise ConfigurationError(
             f"'boxes' must be [batch, 4], [batch, k, 4] or a sequence of [k, 4] with batch = {batch}, "
-            f"got shape {list(corners.shape)}"
+            f"got shape {list(corners.shape)}."
         )
     return corners.to(device=like.device, dtype=torch.promote_types(corners.dtype, torch.float32))

@@ -65,10 +65,10 @@ class Prior(nn.Module):
     def _checked(self, attributions: object, arguments: Mapping[str, Any]) -> Tensor:
         if not isinstance(attributions, Tensor) or not attributions.is_floating_point():
             kind = attributions.dtype if isinstance(attributions, Tensor) else type(attributions).__name__
-            raise InputError(f"{self._name} takes one floating-point tensor of attributions, got {kind}")
+            raise InputError(f"{self._name} takes one floating-point tensor of attributions, got {kind}.")
         if attributions.numel() == 0 or attributions.ndim == 0:
             raise InputError(
-                f"{self._name} needs attributions [batch, *features], got shape {list(attributions.shape)}"
+                f"{self._name} needs attributions [batch, *features], got shape {list(attributions.shape)}."
             )
         self.check_arguments(arguments)
         return attributions
@@ -78,7 +78,7 @@ class Prior(nn.Module):
         takes = ", ".join(repr(name) for name in self.arguments) or "none"
         for name in arguments:
             if name not in self.arguments:
-                raise ConfigurationError(f"{self._name} does not take the argument {name!r}; it takes: {takes}")
+                raise ConfigurationError(f"{self._name} does not take the argument {name!r}; it takes: {takes}.")
         for name, required in self.arguments.items():
             if required and name not in arguments:
                 raise ConfigurationError(f"{self._name} needs the argument {name!r}; pass {name}=...")

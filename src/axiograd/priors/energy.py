@@ -45,7 +45,7 @@ class Energy(Prior):
     ) -> Tensor:
         if (boxes is None) == (inside is None):
             given = "neither" if boxes is None else "both"
-            raise ConfigurationError(f"prior Energy needs the argument 'boxes' or 'inside', got {given}")
+            raise ConfigurationError(f"prior Energy needs the argument 'boxes' or 'inside', got {given}.")
         if inside is not None and not isinstance(inside, list | tuple):
             inside = as_tensor(inside, "inside")
         if self.sum_channels and attributions.ndim == _IMAGE:
@@ -56,7 +56,7 @@ class Energy(Prior):
         if boxes is not None:
             if attributions.ndim <= 2:  # noqa: PLR2004 (batch, height, width)
                 raise InputError(
-                    f"prior Energy needs attributions of images for 'boxes', got shape {list(attributions.shape)}"
+                    f"prior Energy needs attributions of images for 'boxes', got shape {list(attributions.shape)}."
                 )
             inside, boxed = inside_boxes(boxes, attributions)
         mask, has = align(inside, has_inside, attributions, "inside")
@@ -78,5 +78,5 @@ def _check_boxes(filled: Tensor) -> None:
     if empty:
         raise InputError(
             f"the boxes of sample {str(empty[:8])[1:-1]} contain no pixel: reversed, empty or outside the image. Give "
-            "x0 < x1 and y0 < y1 (add 1 to corners that are meant to be inside), or None for a sample without a box"
+            "x0 < x1 and y0 < y1 (add 1 to corners that are meant to be inside), or None for a sample without a box."
         )

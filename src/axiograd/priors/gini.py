@@ -34,7 +34,7 @@ class Gini(Prior):
     ) -> None:
         super().__init__()
         if normalisation not in {"published", "paper"}:
-            raise ConfigurationError(f"Gini's normalisation must be 'published' or 'paper', got {normalisation!r}")
+            raise ConfigurationError(f"Gini's normalisation must be 'published' or 'paper', got {normalisation!r}.")
         self.normalisation = normalisation
         self.across_ranks = across_ranks
 

@@ -40,7 +40,7 @@ class GraphSmoothness(Prior):
     ) -> None:
         super().__init__()
         if (adjacency is None) == (laplacian is None):
-            raise ConfigurationError("GraphSmoothness takes either an adjacency or a laplacian")
+            raise ConfigurationError("GraphSmoothness takes either an adjacency or a laplacian.")
         matrix = _symmetric(adjacency if laplacian is None else laplacian)
         indices, values = matrix.indices(), matrix.values()
         upper = indices[0] < indices[1]
@@ -61,7 +61,7 @@ class GraphSmoothness(Prior):
         if features.shape[1] != len(self.remainder):
             raise InputError(
                 f"GraphSmoothness has a graph of {len(self.remainder)} features, attributions have "
-                f"{features.shape[1]} per sample (shape {list(attributions.shape)})"
+                f"{features.shape[1]} per sample (shape {list(attributions.shape)})."
             )
         mean, _ = batch_mean(features.abs() if self.absolute else features, across_ranks=self.across_ranks)
         start, end = self.edges.to(mean.device)
@@ -74,9 +74,9 @@ def _symmetric(matrix: Tensor | None) -> Tensor:
     matrix = None if matrix is None else as_tensor(matrix, "graph")
     if matrix is None or matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:  # noqa: PLR2004 (n × n)
         shape = None if matrix is None else list(matrix.shape)
-        raise ConfigurationError(f"the graph of GraphSmoothness must be an n × n matrix, got shape {shape}")
+        raise ConfigurationError(f"the graph of GraphSmoothness must be an n × n matrix, got shape {shape}.")
     values: Tensor = matrix.detach().to_sparse_coo().coalesce()
     if not values.values().isfinite().all():
-        raise ConfigurationError("the graph of GraphSmoothness has entries that are not finite")
+        raise ConfigurationError("the graph of GraphSmoothness has entries that are not finite.")
     mean: Tensor = (values + values.t()) / 2
     return mean.coalesce()

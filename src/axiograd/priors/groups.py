@@ -38,7 +38,7 @@ class Groups(Prior):
     def __init__(self, groups: Membership | None = None, *, power: Literal[1, 2] = 2) -> None:
         super().__init__()
         if power not in {1, 2}:
-            raise ConfigurationError(f"Groups' power must be 1 or 2, got {power}")
+            raise ConfigurationError(f"Groups' power must be 1 or 2, got {power}.")
         self.power = power
         self.register_buffer("membership", None)
         self._groups: list[list[int]] | None = None
@@ -58,7 +58,7 @@ class Groups(Prior):
             raise ConfigurationError(
                 f"groups of shape {list(members.shape)} do not fit attributions of shape "
                 f"{list(attributions.shape)}; "
-                "give [n_groups, *features] to Groups or [batch, n_groups, *features] in the call"
+                "give [n_groups, *features] to Groups or [batch, n_groups, *features] in the call."
             )
         require_finite(members[0] if groups is None else members, "groups")
         sums = features @ members[0].T if groups is None else torch.einsum("bgf,bf->bg", members, features)
@@ -68,12 +68,12 @@ class Groups(Prior):
         if self.membership is not None:
             return self.membership.to(features)
         if self._groups is None:
-            raise ConfigurationError("prior Groups needs the argument 'groups', or Groups(groups)")
+            raise ConfigurationError("prior Groups needs the argument 'groups', or Groups(groups).")
         n = features.shape[1]
         pairs = [(g, index) for g, group in enumerate(self._groups) for index in group]
         wrong = [index for _, index in pairs if not -n <= index < n]
         if wrong:
-            raise ConfigurationError(f"Groups has feature indices {wrong[:5]}, attributions have {n} features")
+            raise ConfigurationError(f"Groups has feature indices {wrong[:5]}, attributions have {n} features.")
         members = features.new_zeros(len(self._groups), n)
         if pairs:
             group_of, feature_of = torch.tensor(pairs, device=features.device).unbind(1)

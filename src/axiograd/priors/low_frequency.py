@@ -30,11 +30,11 @@ class LowFrequency(Prior):
     def __init__(self, cutoff: float = 0.25, *, measure: Literal["share", "energy"] = "share", dims: int = 2) -> None:
         super().__init__()
         if measure not in _MEASURES:
-            raise ConfigurationError(f"LowFrequency's measure must be one of {_MEASURES}, got {measure!r}")
+            raise ConfigurationError(f"LowFrequency's measure must be one of {_MEASURES}, got {measure!r}.")
         highest = 0.5 * dims**0.5
         if dims < 1 or not 0 <= cutoff < highest:
             raise ConfigurationError(
-                f"LowFrequency(dims={dims}) needs 0 ≤ cutoff < {highest:.3f} cycles per pixel, got {cutoff}"
+                f"LowFrequency(dims={dims}) needs 0 ≤ cutoff < {highest:.3f} cycles per pixel, got {cutoff}."
             )
         self.cutoff = cutoff
         self.measure = measure
@@ -44,7 +44,7 @@ class LowFrequency(Prior):
         if attributions.ndim <= self.dims:
             raise InputError(
                 f"LowFrequency(dims={self.dims}) needs a batch axis and {self.dims} axes of pixels, "
-                f"got attributions of shape {list(attributions.shape)}"
+                f"got attributions of shape {list(attributions.shape)}."
             )
         axes = tuple(range(-self.dims, 0))
         if self.measure == "share":

@@ -32,7 +32,7 @@ class Matching(Prior):
     def __init__(self, distance: Literal["l2", "l1", "cosine"] = "l2") -> None:
         super().__init__()
         if distance not in _DISTANCES:
-            raise ConfigurationError(f"Matching's distance must be one of {_DISTANCES}, got {distance!r}")
+            raise ConfigurationError(f"Matching's distance must be one of {_DISTANCES}, got {distance!r}.")
         self.distance = distance
 
     def forward(self, attributions: Tensor, *, teacher: Maps, has_teacher: Tensor | None = None) -> Tensor:

@@ -23,14 +23,14 @@ class Smoothness(Prior):
     def __init__(self, dims: int = 2) -> None:
         super().__init__()
         if dims < 1:
-            raise ConfigurationError(f"Smoothness needs at least one axis of pixels, got dims={dims}")
+            raise ConfigurationError(f"Smoothness needs at least one axis of pixels, got dims={dims}.")
         self.dims = dims
 
     def forward(self, attributions: Tensor) -> Tensor:
         if attributions.ndim <= self.dims:
             raise InputError(
                 f"Smoothness(dims={self.dims}) needs a batch axis and {self.dims} axes of pixels, "
-                f"got attributions of shape {list(attributions.shape)}"
+                f"got attributions of shape {list(attributions.shape)}."
             )
         variation = attributions.new_zeros(())
         for axis in range(-self.dims, 0):

@@ -56,7 +56,7 @@ def writing(target: Path, safe: str = "") -> Iterator[None]:
         yield
     except OSError as error:
         kept = f" {safe}" if safe else ""
-        raise StorageError(f"Cannot write {str(target)!r}: {_reason(error)}{kept}") from error
+        raise StorageError(f"Cannot write {str(target)!r}: {_reason(error)}{kept}.") from error
 
 
 def _reason(error: OSError) -> str:

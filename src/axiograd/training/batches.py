@@ -65,7 +65,7 @@ class Batch:
                 return cls(inputs, target, rest[0] if rest else {}, tuple(indices))
         raise InputError(
             "a sample must be (inputs, target), (inputs, target, {name: prior argument}) or a mapping with "
-            f"'inputs' and 'target'; the data set gave {_describe(collated)}"
+            f"'inputs' and 'target'; the data set gave {_describe(collated)}."
         )
 
     def map(self, change: Callable[[Any], Any]) -> "Batch":
@@ -162,7 +162,7 @@ class WithArguments(Dataset[Any]):
         self.names = columns
         missing = [column for column in columns.values() if column not in self.columns]
         if missing:
-            raise ConfigurationError(f"{data!r} has no {', '.join(missing)}; it has {', '.join(self.columns)}")
+            raise ConfigurationError(f"{data!r} has no {', '.join(missing)}; it has {', '.join(self.columns)}.")
 
     def __len__(self) -> int:
         return len(self.columns["inputs"])
@@ -229,17 +229,17 @@ def ensure_dataset(data: Any, what: str) -> Any:
         return WithArguments(data)
     if isinstance(data, tuple) and data and all(isinstance(part, Tensor | np.ndarray) for part in data):
         if any(isinstance(part, np.ndarray) for part in data):
-            raise InputError(f"{what} is {_describe(data)}; make tensors of NumPy's arrays with torch.from_numpy")
+            raise InputError(f"{what} is {_describe(data)}; make tensors of NumPy's arrays with torch.from_numpy.")
         sizes = [len(part) if part.dim() else 0 for part in data]
         if len(set(sizes)) > 1:
             raise InputError(
-                f"{what} has tensors of {', '.join(map(str, sizes))} samples; all must have the same number"
+                f"{what} has tensors of {', '.join(map(str, sizes))} samples; all must have the same number."
             )
         return TensorDataset(*data)
     if isinstance(data, DataLoader):
-        raise ConfigurationError(f"{what} is a DataLoader; pass its .dataset: the loop draws a resumable order itself")
+        raise ConfigurationError(f"{what} is a DataLoader; pass its .dataset: the loop draws a resumable order itself.")
     if isinstance(data, IterableDataset) or not (hasattr(data, "__getitem__") and hasattr(data, "__len__")):
-        raise ConfigurationError(f"{what} is {_describe(data)}; it needs __len__ and __getitem__, to be resumable")
+        raise ConfigurationError(f"{what} is {_describe(data)}; it needs __len__ and __getitem__, to be resumable.")
     return data
 
 

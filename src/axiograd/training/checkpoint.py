@@ -195,7 +195,7 @@ def load_optimizer(module: nn.Module, optimizer: torch.optim.Optimizer, tensors:
         return
     unknown = remembered.keys() - set(names.values())
     if unknown:
-        raise StorageError(f"the checkpoint's optimizer knows parameters the model has not: {sorted(unknown)}")
+        raise StorageError(f"the checkpoint's optimizer knows parameters the model has not: {sorted(unknown)}.")
     # through load_state_dict, which puts each tensor on the device and in the dtype that the optimizer wants
     flat = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     whole = optimizer.state_dict()
@@ -219,7 +219,7 @@ def _tensors_only(state: Mapping[str, Any]) -> dict[str, Tensor]:
     if strange:
         raise StorageError(
             f"the model's state_dict has entries that are not tensors ({', '.join(strange)}): they cannot be "
-            "stored without pickling code; keep them as buffers"
+            "stored without pickling code; keep them as buffers."
         )
     return dict(state)
 

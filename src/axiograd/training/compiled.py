@@ -69,7 +69,7 @@ class CompiledStep:
     def __call__(self, inputs: Any, target: Any, *, attribution_target: Any = None, **arguments: Any) -> LossTerms:
         """The terms of one batch; gradients are added to the parameters'."""
         if not self.loss.training:
-            raise ConfigurationError("the loss is in eval mode: a step computes gradients; call loss.train() first")
+            raise ConfigurationError("the loss is in eval mode: a step computes gradients; call loss.train() first.")
         if isinstance(self.loss.prior, Prior):
             self.loss.prior.check_arguments(arguments)
         failure = None

@@ -111,10 +111,10 @@ def parse_config(table: Mapping[str, Any]) -> TrainingConfig:
         sections["recipe"] = Recipe(**recipe) if preset is None else Recipe.preset(preset, **recipe)
     top = {"seed": table.get("seed", 0)}
     if not isinstance(top["seed"], int):
-        raise ConfigurationError(f"seed is {top['seed']!r}; it must be a whole number")
+        raise ConfigurationError(f"seed is {top['seed']!r}; it must be a whole number.")
     for name in ("model", "data", "out"):
         if name not in table:
-            raise ConfigurationError(f"{name!r} is missing; a training run needs model, data and out")
+            raise ConfigurationError(f"{name!r} is missing; a training run needs model, data and out.")
     return TrainingConfig(out=Path(table["out"]), **sections, **top)
 
 
@@ -152,7 +152,7 @@ def _section(kind: type[Section], value: Any, where: str) -> Section:
 
 def _table(value: Any, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise ConfigurationError(f"{where} is {value!r}; it must be a table, [{where}]")
+        raise ConfigurationError(f"{where} is {value!r}; it must be a table, [{where}].")
     return value
 
 

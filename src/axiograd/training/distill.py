@@ -51,10 +51,10 @@ class Distillation(Objective):
         task_loss: Callable[[Any, Any], Tensor] = F.cross_entropy,
     ) -> None:
         if not 0.0 <= labels <= 1.0:
-            raise ConfigurationError(f"labels={labels} is the share of the label's loss; it must be between 0 and 1")
+            raise ConfigurationError(f"labels={labels} is the share of the label's loss; it must be between 0 and 1.")
         if temperature is not None and not temperature > 0:
             raise ConfigurationError(
-                f"temperature={temperature}; it must be positive, or None for a squared difference"
+                f"temperature={temperature}; it must be positive, or None for a squared difference."
             )
         self.teacher, self.temperature, self.labels = teacher, temperature, labels
         self._label_loss = task_loss
@@ -62,7 +62,7 @@ class Distillation(Objective):
 
     def __call__(self, model: Callable[..., Any], inputs: Any, target: Any, **arguments: Any) -> DistillationTerms:
         if arguments:
-            raise ConfigurationError(f"distillation has no prior to give {', '.join(arguments)} to")
+            raise ConfigurationError(f"distillation has no prior to give {', '.join(arguments)} to.")
         outputs = call_model(model, inputs)
         imitation = self.imitation(outputs, self.teach(inputs))
         task = task_value(self._label_loss, outputs, target) if self.labels else torch.zeros_like(imitation)
@@ -79,7 +79,9 @@ class Distillation(Objective):
         """How far the student's outputs are from the teacher's."""
         if not isinstance(taught, Tensor) or outputs.shape != taught.shape:
             shape = tuple(taught.shape) if isinstance(taught, Tensor) else type(taught).__name__
-            raise ConfigurationError(f"student and teacher differ in their outputs: {tuple(outputs.shape)} and {shape}")
+            raise ConfigurationError(
+                f"student and teacher differ in their outputs: {tuple(outputs.shape)} and {shape}."
+            )
         if self.temperature is None:
             return F.mse_loss(outputs, taught)
         t = self.temperature

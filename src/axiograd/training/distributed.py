@@ -22,7 +22,7 @@ def refuse_static_graph(model: object) -> None:
             raise ConfigurationError(
                 f"the model{where} is wrapped in DistributedDataParallel with static_graph=True, which skips the "
                 "all-reduce of gradients when an attribution is part of the step; wrap it with static_graph=False "
-                "(add find_unused_parameters=True if parameters go unused)"
+                "(add find_unused_parameters=True if parameters go unused)."
             )
 
 

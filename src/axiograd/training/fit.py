@@ -98,7 +98,9 @@ def fit(
         progress=progress,
     )
     if compiled and precision == "16-mixed":
-        raise ConfigurationError("compiled=True does not scale losses, which 16-mixed needs; use bf16-mixed or 32-true")
+        raise ConfigurationError(
+            "compiled=True does not scale losses, which 16-mixed needs; use bf16-mixed or 32-true."
+        )
     if fabric is None:
         fabric = launch(accelerator, devices, num_nodes, strategy, precision)
     if fabric.device.type == "cpu":

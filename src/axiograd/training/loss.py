@@ -116,7 +116,7 @@ class AttributionLoss(nn.Module):
             raise ConfigurationError(f'outputs must be "target", "all", "random", "residual" or None, got {outputs!r}.')
         _check_parts(task_loss, prior, method)
         if isinstance(method, Attribution) and method_arguments:
-            raise ConfigurationError(f"{sorted(method_arguments)} cannot be given to a method that already exists")
+            raise ConfigurationError(f"{sorted(method_arguments)} cannot be given to a method that already exists.")
         self.task_loss = task_loss
         self.prior = prior
         self.schedule = ensure_schedule(weight)
@@ -150,7 +150,7 @@ class AttributionLoss(nn.Module):
         if self.training and not torch.is_grad_enabled():
             raise DisconnectedError(
                 "AttributionLoss is in training mode, but gradients are switched off (no_grad or inference mode); "
-                "call loss.eval() for validation, or leave the context for training"
+                "call loss.eval() for validation, or leave the context for training."
             )
         task = _Task(self.task_loss, target)
         chosen = attribution_target
@@ -220,7 +220,7 @@ class AttributionLoss(nn.Module):
             else:
                 raise ConfigurationError(
                     f"the loss was given a {type(self.method).__name__} of another model; pass the class, or a method "
-                    "of the model that the loss is called with (after wrapping it, if it is wrapped)"
+                    "of the model that the loss is called with (after wrapping it, if it is wrapped)."
                 )
             if self.outputs == "residual" and not isinstance(method, _OF_THE_GRADIENT):
                 raise ConfigurationError(
@@ -258,7 +258,7 @@ class AttributionLoss(nn.Module):
         if self.of not in by_name:
             raise ConfigurationError(
                 f"attributions belong to the inputs {sorted(map(str, by_name))}; say of which one the prior is, "
-                f"AttributionLoss(..., of=...), got of={self.of!r}"
+                f"AttributionLoss(..., of=...), got of={self.of!r}."
             )
         return by_name[self.of]
 
@@ -371,10 +371,10 @@ def _check_connected(prior: Tensor, model: Any) -> None:
     module = module_of(model)
     parameters = [] if module is None else [p for p in module.parameters() if p.requires_grad]
     if module is not None and not parameters:
-        raise DisconnectedError("the model has no parameter that requires a gradient; unfreeze what should be trained")
+        raise DisconnectedError("the model has no parameter that requires a gradient; unfreeze what should be trained.")
     if not prior.requires_grad:
         raise DisconnectedError(
-            "the prior has no gradient: the attributions are detached, by the method, by the model or by the prior"
+            "the prior has no gradient: the attributions are detached, by the method, by the model or by the prior."
         )
     if module is None:  # a function keeps its parameters to itself
         return
@@ -385,5 +385,5 @@ def _check_connected(prior: Tensor, model: Any) -> None:
     if all(gradient is None for gradient in gradients):
         raise DisconnectedError(
             f"the prior's gradient reaches none of the {len(parameters)} trainable parameters, so it trains nothing: "
-            "the attributions have a graph that stops before the model (Captum's do); use a method of axiograd"
+            "the attributions have a graph that stops before the model (Captum's do); use a method of axiograd."
         )

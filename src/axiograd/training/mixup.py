@@ -33,7 +33,7 @@ class MixedTarget:
             return outputs.flatten()
         if outputs.ndim != 2 or self.first.is_floating_point():  # noqa: PLR2004 - [batch, class]
             raise TargetError(
-                f"mixup: {self.first.dtype} targets do not select outputs of shape {tuple(outputs.shape)}"
+                f"mixup: {self.first.dtype} targets do not select outputs of shape {tuple(outputs.shape)}."
             )
         first = outputs.gather(1, self.first[:, None])[:, 0]
         second = outputs.gather(1, self.second[:, None])[:, 0]
@@ -66,10 +66,10 @@ def mixup(batch: Batch, alpha: float, seed: int) -> Batch:
     if batch.arguments:
         raise ConfigurationError(
             f"mixup and prior arguments per sample ({', '.join(batch.arguments)}) do not go together: "
-            "a mask or box belongs to one image, not to a mixture of two; set mixup = 0"
+            "a mask or box belongs to one image, not to a mixture of two; set mixup = 0."
         )
     if not isinstance(batch.target, Tensor):
-        raise ConfigurationError(f"mixup needs a tensor of targets, not {type(batch.target).__name__}")
+        raise ConfigurationError(f"mixup needs a tensor of targets, not {type(batch.target).__name__}.")
     rng = np.random.default_rng(seed)
     share = float(rng.beta(alpha, alpha))
     other = torch.as_tensor(rng.permutation(len(batch)), device=batch.target.device)
@@ -80,7 +80,7 @@ def mixup(batch: Batch, alpha: float, seed: int) -> Batch:
 def _mix(inputs: Any, other: Tensor, share: float) -> Any:
     if isinstance(inputs, Tensor):
         if not inputs.is_floating_point():
-            raise ConfigurationError(f"mixup cannot mix {inputs.dtype} inputs; set mixup = 0")
+            raise ConfigurationError(f"mixup cannot mix {inputs.dtype} inputs; set mixup = 0.")
         return share * inputs + (1.0 - share) * inputs[other]
     if isinstance(inputs, Mapping):
         return {name: _mix(value, other, share) for name, value in inputs.items()}

@@ -86,7 +86,7 @@ class TaskLoss(Objective):
         if arguments:
             raise ConfigurationError(
                 f"the data set gives arguments for a prior ({', '.join(arguments)}), but the loss has none; "
-                "use an AttributionLoss, or leave them out of the data"
+                "use an AttributionLoss, or leave them out of the data."
             )
         outputs = call_model(model, inputs)
         return TaskTerms(task_value(self.task_loss, outputs, target), outputs)
@@ -151,10 +151,10 @@ class CompiledPrior(WithPrior):
 
     def __call__(self, model: Callable[..., Any], inputs: Any, target: Any, **arguments: Any) -> LossTerms:
         if isinstance(target, MixedTarget):
-            raise ConfigurationError("mixup is not part of the compiled step; set mixup = 0 or compiled=False")
+            raise ConfigurationError("mixup is not part of the compiled step; set mixup = 0 or compiled=False.")
         if self._step is None or self._step.model is not model:
             if not isinstance(model, nn.Module):
-                raise ConfigurationError(f"a {type(model).__name__} cannot be compiled; it must be an nn.Module")
+                raise ConfigurationError(f"a {type(model).__name__} cannot be compiled; it must be an nn.Module.")
             self._step = CompiledStep(self.loss, model)
         return self._step(inputs, target, **arguments)
 
@@ -167,11 +167,11 @@ def ensure_objective(loss: Any, *, compiled: bool = False) -> Objective:
     if isinstance(loss, AttributionLoss):
         return CompiledPrior(loss) if compiled else WithPrior(loss)
     if compiled:
-        raise ConfigurationError("compiled=True is for an AttributionLoss; for a task loss, torch.compile the model")
+        raise ConfigurationError("compiled=True is for an AttributionLoss; for a task loss, torch.compile the model.")
     if isinstance(loss, Objective):
         return loss
     if not callable(loss):
-        raise ConfigurationError(f"loss is {type(loss).__name__}; it must be an AttributionLoss or L(outputs, target)")
+        raise ConfigurationError(f"loss is {type(loss).__name__}; it must be an AttributionLoss or L(outputs, target).")
     return TaskLoss(loss)
 
 

@@ -51,15 +51,15 @@ class Recipe:
         for name in ("epochs", "batch_size", "step_epochs", "accumulate"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ConfigurationError(f"recipe: {name} is {value!r}; it must be a whole number of 1 or more")
+                raise ConfigurationError(f"recipe: {name} is {value!r}; it must be a whole number of 1 or more.")
         for name in ("lr", "step_factor", "scalar_lr_factor", "clip"):
             value = getattr(self, name)
             if value is not None and not (_is_number(value) and value > 0):
-                raise ConfigurationError(f"recipe: {name} is {value!r}; it must be a positive number")
+                raise ConfigurationError(f"recipe: {name} is {value!r}; it must be a positive number.")
         for name in ("momentum", "weight_decay", "mixup"):
             value = getattr(self, name)
             if not (_is_number(value) and value >= 0):
-                raise ConfigurationError(f"recipe: {name} is {value!r}; it must be a number of 0 or more")
+                raise ConfigurationError(f"recipe: {name} is {value!r}; it must be a number of 0 or more.")
 
     @classmethod
     def preset(cls, name: str, **overrides: Any) -> Self:
@@ -85,7 +85,7 @@ class Recipe:
         if not isinstance(value, Recipe):
             raise ConfigurationError(
                 f"recipe is a {type(value).__name__}; it must be a Recipe, such as Recipe(epochs=10, lr=0.1), or one "
-                f"of the presets {', '.join(PRESETS)}"
+                f"of the presets {', '.join(PRESETS)}."
             )
         return value
 
@@ -110,7 +110,7 @@ class Recipe:
                 word = name.rpartition(".")[2]
                 (scalar if "bias" in word or "scale" in word else plain).append(parameter)
         if not plain and not scalar:
-            raise ConfigurationError("no parameter of the model requires a gradient; there is nothing to train")
+            raise ConfigurationError("no parameter of the model requires a gradient; there is nothing to train.")
         groups = [
             {"params": members, "lr": lr, "base_lr": lr}
             for members, lr in ((plain, self.lr), (scalar, self.lr * self.scalar_lr_factor))
@@ -145,4 +145,4 @@ def _one_of(what: str, value: object, known: Iterable[str]) -> None:
     if value not in names:
         near = get_close_matches(str(value), names, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
-        raise ConfigurationError(f"recipe: {what} {value!r} is not known; {hint}known: {', '.join(names)}")
+        raise ConfigurationError(f"recipe: {what} {value!r} is not known; {hint}known: {', '.join(names)}.")

@@ -94,7 +94,7 @@ def ensure_schedule(weight: float | Schedule) -> Schedule:
         return Constant(float(weight))
     except (TypeError, ValueError) as error:
         raise ConfigurationError(
-            f"weight={weight!r}: the prior's weight is a number, or a function from the step to a number"
+            f"weight={weight!r}: the prior's weight is a number, or a function from the step to a number."
         ) from error
 
 
@@ -114,4 +114,4 @@ def weight_at(schedule: Schedule, step: int) -> float:
 
 def _check_steps(schedule: object, steps: int) -> None:
     if steps < 1:
-        raise ConfigurationError(f"{schedule!r} needs at least one step")
+        raise ConfigurationError(f"{schedule!r} needs at least one step.")

@@ -112,7 +112,7 @@ def output_weights(target: Target, shape: torch.Size, device: torch.device) -> T
     if isinstance(target, Tensor) and not target.is_floating_point() and len(shape) == 2:  # noqa: PLR2004
         indices = target.to(device, torch.long).reshape(-1).expand(batch)
         return F.one_hot(indices, n_outputs).to(torch.get_default_dtype())[None]
-    raise TargetError(f"target {target!r} is not a weighted sum of outputs of shape {tuple(shape)}")
+    raise TargetError(f"target {target!r} is not a weighted sum of outputs of shape {tuple(shape)}.")
 
 
 def _true_output(target: Any, shape: torch.Size) -> Target:

@@ -43,13 +43,13 @@ def score(metric: Metric, task_loss: Callable[[Any, Any], Tensor], outputs: Tens
     if metric == "loss":
         return -float(task_loss(outputs, targets))
     if metric != "accuracy":
-        raise ConfigurationError(f"metric is {metric!r}; it must be 'loss', 'accuracy' or a callable")
+        raise ConfigurationError(f"metric is {metric!r}; it must be 'loss', 'accuracy' or a callable.")
     if targets.shape == outputs.shape and targets.is_floating_point():  # a teacher's outputs: agreement
         targets = targets.argmax(1)
     if targets.is_floating_point() or targets.ndim != 1:
         raise ConfigurationError(
             f"accuracy needs one class index per sample, not {targets.dtype} of shape {tuple(targets.shape)}; "
-            "give a callable (outputs, targets) -> float"
+            "give a callable (outputs, targets) -> float."
         )
     return float((outputs.argmax(1) == targets).double().mean())
 

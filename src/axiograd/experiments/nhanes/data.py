@@ -70,7 +70,7 @@ def split(n: int, i: int) -> tuple[Tensor, Tensor, Tensor]:
     (100, 100, 800, 1000)
     """
     if n <= 2 * ROWS:
-        raise ConfigurationError(f"{n} rows: a subsample trains and validates on {2 * ROWS}, none is left to test on")
+        raise ConfigurationError(f"{n} rows: a subsample trains and validates on {2 * ROWS}, none is left to test on.")
     order = torch.from_numpy(np.random.RandomState(i).permutation(n))
     inside = torch.from_numpy(np.random.RandomState(i).permutation(2 * ROWS))
     both = order[n - 2 * ROWS :]

@@ -217,7 +217,7 @@ def gradients(
 ) -> None:
     """The gradient of each model's loss by its parameters, written into `into`; x [models, rows, features]."""
     if (method.attribution == "expected-gradients") != (draws is not None):
-        raise ConfigurationError(f"{method.label}: draws of references are for EG, and EG needs them")
+        raise ConfigurationError(f"{method.label}: draws of references are for EG, and EG needs them.")
     z = networks.first(x)
     _, *hidden, output = [x, *networks.run_from(z if draws is None else z.clone())]
     signals = networks.signals(hidden)

@@ -34,7 +34,7 @@ def roc_auc(scores: Tensor, targets: Tensor) -> Tensor:
     tensor([0.8750], dtype=torch.float64)
     """
     if not scores.isfinite().all():
-        raise NotFiniteError("some of the scores are not finite: a network diverged, so it has no ROC-AUC")
+        raise NotFiniteError("some of the scores are not finite: a network diverged, so it has no ROC-AUC.")
     ordered = scores.sort(-1).values
     below = torch.searchsorted(ordered, scores)
     up_to = torch.searchsorted(ordered, scores, right=True)
@@ -42,7 +42,7 @@ def roc_auc(scores: Tensor, targets: Tensor) -> Tensor:
     ones = targets.double()
     n_ones, n_zeros = ones.sum(-1), (1 - ones).sum(-1)
     if not (n_ones * n_zeros).all():
-        raise InputError("targets of one class only: ROC-AUC needs zeros and ones")
+        raise InputError("targets of one class only: ROC-AUC needs zeros and ones.")
     return ((ranks * ones).sum(-1) - n_ones * (n_ones + 1) / 2) / (n_ones * n_zeros)
 
 

@@ -180,7 +180,7 @@ def _lift(
     )
     certificate = prove(lifted)
     if not certificate.ok:
-        raise ConversionError(f"{type(model).__name__} was lifted but not proved:\n{certificate}")
+        raise ConversionError(f"{type(model).__name__} was lifted but not proved:\n{certificate}.")
     return lifted, [Edit("", type(model).__name__, f"ρ(x)·f(x/ρ(x)), ρ(x) = RMS(x)/{lifted.radius:.4g}")], certificate
 
 

@@ -126,17 +126,17 @@ def check_linear(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], mo
     how = LINEAR[name]
     groups = sum(any(place in group and moves(item) for place, item in items) for group in how.factors)
     if groups > 1:
-        raise NotHeldError(f"{name} multiplies two values that depend on the input")
+        raise NotHeldError(f"{name} multiplies two values that depend on the input.")
     if name == "einsum":
         operands = args[1] if len(args) == 2 and isinstance(args[1], list | tuple) else args[1:]  # noqa: PLR2004
         if sum(moves(operand) for operand in operands) > 1:
-            raise NotHeldError("einsum multiplies two values that depend on the input")
+            raise NotHeldError("einsum multiplies two values that depend on the input.")
     if "div" in name and (moves(args[1:]) or moves(kwargs) or kwargs.get("rounding_mode") is not None):
-        raise NotHeldError(f"{name} divides by a value that depends on the input, or rounds")
+        raise NotHeldError(f"{name} divides by a value that depends on the input, or rounds.")
     if name == "batch_norm" and (moves(args[1:]) or moves(kwargs) or _argument(args, kwargs, 5, "training", False)):
-        raise NotHeldError("batch_norm normalises by statistics of the batch")
+        raise NotHeldError("batch_norm normalises by statistics of the batch.")
     if kwargs.get("out") is not None:
-        raise NotHeldError(f"{name} writes into out=")
+        raise NotHeldError(f"{name} writes into out=.")
 
 
 def _argument(args: tuple[Any, ...], kwargs: Mapping[str, Any], position: int, name: str, default: Any) -> Any:
@@ -157,7 +157,7 @@ def _leaky_relu(call: Call) -> Any:
 def _prelu(call: Call) -> Any:
     x, weight = call.args
     if call.moves(weight):
-        raise NotHeldError("prelu has a slope that depends on the input")
+        raise NotHeldError("prelu has a slope that depends on the input.")
     return call.hold(call.run(), _parametric, x, x.detach() > 0, weight)
 
 
@@ -166,7 +166,7 @@ def _clamp(call: Call) -> Any:
     low = _argument(call.args, call.kwargs, 1, "min", None)
     high = _argument(call.args, call.kwargs, 2, "max", None)
     if any(isinstance(bound, Tensor) and bound.requires_grad for bound in (low, high)):
-        raise NotHeldError("clamp has a bound that is trained or depends on the input")
+        raise NotHeldError("clamp has a bound that is trained or depends on the input.")
     inside = torch.ones_like(x, dtype=torch.bool) if low is None else x >= low
     return _bounded(call, inside if high is None else inside & (x <= high))
 
@@ -174,14 +174,14 @@ def _clamp(call: Call) -> Any:
 def _clamp_min(call: Call) -> Any:
     bound = _argument(call.args, call.kwargs, 1, "min", None)
     if isinstance(bound, Tensor):
-        raise NotHeldError("clamp_min has a tensor for a bound")
+        raise NotHeldError("clamp_min has a tensor for a bound.")
     return _bounded(call, call.args[0].detach() >= bound)
 
 
 def _clamp_max(call: Call) -> Any:
     bound = _argument(call.args, call.kwargs, 1, "max", None)
     if isinstance(bound, Tensor):
-        raise NotHeldError("clamp_max has a tensor for a bound")
+        raise NotHeldError("clamp_max has a tensor for a bound.")
     return _bounded(call, call.args[0].detach() <= bound)
 
 
@@ -243,7 +243,7 @@ def _ordered(call: Call) -> Any:
     values, indices = result
     x = call.args[0]
     if x.dim() == 0:
-        raise NotHeldError(f"{call.function.__name__} of a single number")
+        raise NotHeldError(f"{call.function.__name__} of a single number.")
     if values.dim() < x.dim():
         indices = indices.unsqueeze(along)
     call.hold(values, _entries, x, indices, along, values.shape)

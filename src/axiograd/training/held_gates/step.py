@@ -218,7 +218,7 @@ class _Direction(torch.autograd.Function):
 def _per_sample(scale: Tensor | None, like: Tensor) -> Tensor:
     """One number per sample, to be multiplied with what has more dimensions."""
     if scale is None:
-        raise NotHeldError("the gradient of this pass is no multiple of the task's")
+        raise NotHeldError("the gradient of this pass is no multiple of the task's.")
     return scale.to(like.dtype).reshape(-1, *[1] * (like.dim() - 1))
 
 
@@ -236,7 +236,7 @@ def record(
     slots = recorder.finish(tensors)
     moving = [t for t, slot in zip(tensors, slots, strict=True) if slot is not None]
     if not moving:
-        raise NotHeldError("no output depends on the input in a way that can be seen")
+        raise NotHeldError("no output depends on the input in a way that can be seen.")
     held = Held(recorder.tape, roots, device, autocast)
     held.outputs = tuple(slot for slot in slots if slot is not None)
     return held, outputs, moving
@@ -268,7 +268,7 @@ class Separate:
         program = held.tape.program
         if program not in self._known:
             if held.rows_interact():
-                raise RowsInteractError("samples of the batch depend on each other")
+                raise RowsInteractError("samples of the batch depend on each other.")
             self._known = [program, *self._known[:7]]
 
 
@@ -285,7 +285,7 @@ def differentiate_shared(
     x = leaves(arguments.features, create_graph=create_graph)
     held, outputs, moving = record(model, arguments, [xi.detach().requires_grad_() for xi in x], attached=False)
     if len(moving) != 1:
-        raise NotHeldError(f"{len(moving)} outputs depend on the input, and the task may use all of them")
+        raise NotHeldError(f"{len(moving)} outputs depend on the input, and the task may use all of them.")
     separate.check(held)
     result, *ways = _Outputs.apply(held, moving[0].detach(), len(x), *x, *held.tape.weights)  # type: ignore[no-untyped-call]
     outputs = pytree.tree_map_only(Tensor, lambda t: result if t is moving[0] else t, outputs)
@@ -301,7 +301,7 @@ def differentiate_shared(
 
 def _one_score(scores: Tensor) -> Tensor:
     if scores.dim() != 1:
-        raise NotHeldError("each output is attributed")
+        raise NotHeldError("each output is attributed.")
     return scores
 
 

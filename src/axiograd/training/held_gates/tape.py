@@ -141,7 +141,7 @@ class Recorder(TorchFunctionMode):
         if name in LOOKS or name in STEPS:
             return function(*args, **kwargs)
         if not torch.is_grad_enabled():
-            raise NotHeldError(f"{name} runs where gradients are switched off")
+            raise NotHeldError(f"{name} runs where gradients are switched off.")
         in_place = name.endswith("_") and not name.endswith("__")
         if in_place:
             self._check_in_place(name, args[0])
@@ -151,7 +151,7 @@ class Recorder(TorchFunctionMode):
                 self._check_in_place(name, args[0])
             return GATES[name](_Call(self, function, args, kwargs))
         if name not in LINEAR:
-            raise NotHeldError(f"{name} is no linear function and no gate")
+            raise NotHeldError(f"{name} is no linear function and no gate.")
         check_linear(name, args, kwargs, self.moves)
         replayed = getattr(Tensor, name) if in_place else function
         call = _Call(self, function, args, kwargs)
@@ -171,14 +171,14 @@ class Recorder(TorchFunctionMode):
         if known is not None and known[0]() is tensor:
             return known[1]
         if tensor.grad_fn is not None and self._leads_here(tensor.grad_fn):
-            raise NotHeldError(f"{type(tensor.grad_fn).__name__} was not made by a function of torch that can be seen")
+            raise NotHeldError(f"{type(tensor.grad_fn).__name__} was not made by a function of torch that can be seen.")
         return None
 
     def finish(self, outputs: Iterable[Tensor]) -> list[int | None]:
         """The slots of the outputs, after everything that was kept is seen to be as it was."""
         for tensor, version in self._versions:
             if tensor._version != version:  # noqa: SLF001 (as autograd does)
-                raise NotHeldError("a tensor was changed in place after it was used")
+                raise NotHeldError("a tensor was changed in place after it was used.")
         slots = [self.slot(output) for output in outputs]
         self.tape.close(slot for slot in slots if slot is not None)
         return slots
@@ -198,10 +198,10 @@ class Recorder(TorchFunctionMode):
 
     def _check_in_place(self, name: str, target: Tensor) -> None:
         if self.slot(target) is None:
-            raise NotHeldError(f"{name} writes what depends on the input into another tensor")
+            raise NotHeldError(f"{name} writes what depends on the input into another tensor.")
         viewed = self._viewed.get(id(target))
         if target._base is not None or (viewed is not None and viewed() is target):  # noqa: SLF001
-            raise NotHeldError(f"{name} changes a tensor in place that has views")
+            raise NotHeldError(f"{name} changes a tensor in place that has views.")
 
     def _bind(self, value: Tensor) -> int:
         base = value._base  # noqa: SLF001 (no other way to ask)
@@ -257,7 +257,7 @@ class _Call:
         for value in _results(result):
             floating = value.is_floating_point() or value.is_complex()
             if floating and not value.requires_grad:
-                raise NotHeldError(f"the gradient of {_name(self.function)} is cut")
+                raise NotHeldError(f"the gradient of {_name(self.function)} is cut.")
             slots.append(recorder._bind(value) if floating else None)  # noqa: SLF001
             if weights and floating:
                 edges.append(get_gradient_edge(value))
