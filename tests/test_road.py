@@ -27,8 +27,6 @@ ROAD = (
 PLACES = {room: place for place, rooms in enumerate(ROAD) for room in rooms}
 #: Modules outside the rooms that may name one: the public surface, `python -m axiograd`, and the display in notebooks.
 HOOKS = {"_surface", "__main__", "_notebook"}
-#: Private modules that other rooms still read.
-STILL = {"attribution._arguments", "attribution._gradient", "attribution._state", "datasets._image_folder"}
 
 
 class Import(NamedTuple):
@@ -77,7 +75,7 @@ def wrong(one: Import) -> str | None:
         return None if room in HOOKS else f"{line}: what stands outside the rooms knows none of them"
     if PLACES[source] >= PLACES[room]:
         return f"{line}: {source} does not come before {room}"
-    if any(part.startswith("_") for part in rest) and ".".join(one.of[:2]) not in STILL:
+    if any(part.startswith("_") for part in rest):
         return f"{line}: private"
     return None
 

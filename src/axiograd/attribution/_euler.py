@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from axiograd.attribution._arguments import Model
+from axiograd.attribution.arguments import Model
 from axiograd.homogeneity.behind import modules_behind
 
 

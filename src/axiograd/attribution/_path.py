@@ -13,9 +13,9 @@ from torch.utils import _pytree as pytree
 
 from axiograd._target import LinearTarget
 from axiograd._typing import Target
-from axiograd.attribution._gradient import check_finite, gradient, leaves, run
 from axiograd.attribution._path_check import target_rows
 from axiograd.attribution.base import Attribution, Call
+from axiograd.attribution.passes import check_finite, gradient, leaves, run
 from axiograd.homogeneity.behind import modules_behind, preserved_buffers
 
 #: Rows in one pass when the user does not say: enough to keep the cores busy, few enough to fit in the caches.

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from axiograd._target import LinearTarget
 from axiograd._typing import Target
-from axiograd.attribution._gradient import gradient, run
+from axiograd.attribution.passes import gradient, run
 from axiograd.homogeneity.behind import modules_behind
 from axiograd.homogeneity.refutation import MODEST_PATH, PATH, path_error
 

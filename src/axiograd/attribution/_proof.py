@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from axiograd.attribution._arguments import Arguments
+from axiograd.attribution.arguments import Arguments
 from axiograd.homogeneity.behind import modules_behind
 from axiograd.homogeneity.certification import Proof
 from axiograd.homogeneity.rules.registry import rules_version

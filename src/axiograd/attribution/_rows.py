@@ -10,10 +10,10 @@ from torch import Tensor
 
 from axiograd._target import LinearTarget, logits
 from axiograd._typing import Target
-from axiograd.attribution._arguments import Arguments
-from axiograd.attribution._gradient import run
 from axiograd.attribution._single_pass import SinglePass
+from axiograd.attribution.arguments import Arguments
 from axiograd.attribution.base import Attribution, Explanation
+from axiograd.attribution.passes import run
 from axiograd.attribution.random_attribution import RandomAttribution
 from axiograd.attribution.x_gradient import XGradient
 from axiograd.errors import NotFiniteError, TargetError

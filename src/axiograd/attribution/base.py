@@ -13,9 +13,9 @@ from torch import Tensor
 from axiograd._notebook import shown_by
 from axiograd._target import LinearTarget, select
 from axiograd._typing import Attributions, Inputs, Target
-from axiograd.attribution._arguments import Arguments, Model
-from axiograd.attribution._gradient import Pass, detached, differentiate, run
-from axiograd.attribution._state import attribution_pass
+from axiograd.attribution.arguments import Arguments, Model
+from axiograd.attribution.passes import Pass, detached, differentiate, run
+from axiograd.attribution.state import attribution_pass
 from axiograd.errors import BaselineError, DisconnectedError
 from axiograd.homogeneity.model import out_of_parallel, runnable
 

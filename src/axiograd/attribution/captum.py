@@ -17,10 +17,10 @@ from torch import Tensor, nn
 
 from axiograd._target import LinearTarget, logits, select
 from axiograd._typing import Target
-from axiograd.attribution._arguments import Arguments, Model
-from axiograd.attribution._gradient import check_finite, run
 from axiograd.attribution._snapshot import snapshot
+from axiograd.attribution.arguments import Arguments, Model
 from axiograd.attribution.base import Attribution, Call, Computed
+from axiograd.attribution.passes import check_finite, run
 from axiograd.errors import BaselineError, ConfigurationError, MissingExtraError
 from axiograd.homogeneity.behind import module_of
 

@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from axiograd.attribution._arguments import Arguments, Model
-from axiograd.attribution._gradient import run
 from axiograd.attribution._path import Step, integrate
+from axiograd.attribution.arguments import Arguments, Model
 from axiograd.attribution.base import Attribution, Call, Computed
 from axiograd.attribution.integrated_gradients import check_count, check_rows
+from axiograd.attribution.passes import run
 from axiograd.attribution.references import References
 from axiograd.errors import BaselineError
 

@@ -8,10 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from axiograd.attribution._arguments import Arguments, Model
-from axiograd.attribution._gradient import run
 from axiograd.attribution._path import Step, integrate
+from axiograd.attribution.arguments import Arguments, Model
 from axiograd.attribution.base import Attribution, Call, Computed
+from axiograd.attribution.passes import run
 from axiograd.attribution.quadrature import Rule, nodes_and_weights
 from axiograd.errors import ConfigurationError
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from axiograd._names import choose_from
-from axiograd.attribution._arguments import Model
+from axiograd.attribution.arguments import Model
 from axiograd.attribution.base import Attribution
 from axiograd.attribution.expected_gradients import ExpectedGradients
 from axiograd.attribution.gradient import Gradient

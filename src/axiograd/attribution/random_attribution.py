@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from axiograd.attribution._arguments import Model
-from axiograd.attribution._gradient import run
+from axiograd.attribution.arguments import Model
 from axiograd.attribution.base import Attribution, Call, Computed
+from axiograd.attribution.passes import run
 
 
 class RandomAttribution(Attribution):

@@ -14,13 +14,13 @@ from torch import Tensor, nn
 
 from axiograd._target import LinearTarget, logits
 from axiograd._typing import Target
-from axiograd.attribution._arguments import Arguments, Model
 from axiograd.attribution._euler import Gap, InexactWarning, euler_gap, rounding
-from axiograd.attribution._gradient import Pass, differentiate
 from axiograd.attribution._path_check import fixed, path_gap, target_rows
 from axiograd.attribution._proof import Memory, alike, held, signature
-from axiograd.attribution._state import attribution_pass
+from axiograd.attribution.arguments import Arguments, Model
 from axiograd.attribution.base import Attribution, Call, Computed
+from axiograd.attribution.passes import Pass, differentiate
+from axiograd.attribution.state import attribution_pass
 from axiograd.errors import BaselineError, ConfigurationError, NotHomogeneousError
 from axiograd.homogeneity import Certificate
 from axiograd.homogeneity.certification import prove
@@ -55,7 +55,7 @@ class XGradient(Attribution):
         self.degree = degree
         self.baseline = baseline
         self._memory = Memory()
-        self._read_outs: list[tuple[list[Any], _ReadOut]] = []
+        self._read_outs: list[tuple[list[Any], ReadOut]] = []
         self._warned = False
 
     def _compute(self, call: Call) -> Computed:
@@ -199,13 +199,13 @@ class XGradient(Attribution):
             found = self._memory.keep(prove(model, arguments), model, key, shapes)
         return found.proof.certificate
 
-    def _reading(self, readout: Any) -> _ReadOut:
+    def _reading(self, readout: Any) -> ReadOut:
         """The same module for the same readout, or for one written anew from the same parts."""
         parts = held(readout)
         for known, module in self._read_outs:
             if module.readout is readout or alike(known, parts):
                 return module
-        module = _ReadOut(out_of_parallel(self.model), readout)
+        module = ReadOut(out_of_parallel(self.model), readout)
         self._read_outs = [*self._read_outs[-_READ_OUTS:], (parts, module)]
         return module
 
@@ -297,7 +297,7 @@ NOTICEABLE = 0.01
 _READ_OUTS = 7
 
 
-class _ReadOut(nn.Module):
+class ReadOut(nn.Module):
     """readout(model(...)), so that the certificate covers what is attributed."""
 
     def __init__(self, model: Model, readout: Any) -> None:

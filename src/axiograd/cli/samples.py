@@ -17,7 +17,7 @@ from axiograd.cli.preprocess import Prepared
 from axiograd.cli.spec import guess_shape
 from axiograd.cli.tables import Statistics, TableOptions, is_table, prepare, read_table
 from axiograd.datasets import DamagedImageError, ImageFiles, TensorData, catalogue
-from axiograd.datasets._image_folder import SUFFIXES, decode, image_files
+from axiograd.datasets.folders import SUFFIXES, decode, image_files
 from axiograd.errors import ConfigurationError, DataMissingError
 
 

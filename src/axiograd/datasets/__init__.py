@@ -2,12 +2,6 @@
 
 from axiograd.datasets._catalogue import Entry as Entry, catalogue as catalogue
 from axiograd.datasets._cifar10 import cifar10 as cifar10
-from axiograd.datasets._image_folder import (
-    DamagedImageError as DamagedImageError,
-    ImageFiles as ImageFiles,
-    Skipped as Skipped,
-    image_folder as image_folder,
-)
 from axiograd.datasets._imagenet import (
     imagenet as imagenet,
     imagenet_classes as imagenet_classes,
@@ -21,7 +15,20 @@ from axiograd.datasets._tiny_imagenet import (
     tiny_imagenet as tiny_imagenet,
     tiny_imagenet_classes as tiny_imagenet_classes,
 )
-from axiograd.datasets._transforms import (
+from axiograd.datasets.confounders import (
+    add_colour as add_colour,
+    add_decoy as add_decoy,
+    color_mnist as color_mnist,
+    decoy as decoy,
+)
+from axiograd.datasets.folders import (
+    DamagedImageError as DamagedImageError,
+    ImageFiles as ImageFiles,
+    Skipped as Skipped,
+    image_folder as image_folder,
+)
+from axiograd.datasets.tensors import TensorData as TensorData
+from axiograd.datasets.transforms import (
     IMAGENET as IMAGENET,
     PIXELS as PIXELS,
     SQUEEZENET as SQUEEZENET,
@@ -29,10 +36,3 @@ from axiograd.datasets._transforms import (
     Augment as Augment,
     Preprocess as Preprocess,
 )
-from axiograd.datasets.confounders import (
-    add_colour as add_colour,
-    add_decoy as add_decoy,
-    color_mnist as color_mnist,
-    decoy as decoy,
-)
-from axiograd.datasets.tensors import TensorData as TensorData

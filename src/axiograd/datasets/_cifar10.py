@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from axiograd.datasets._image_folder import image_folder
 from axiograd.datasets._source import Source
+from axiograd.datasets.folders import image_folder
 from axiograd.datasets.tensors import Root, TensorData, check_choice
 from axiograd.errors import DataMissingError, StorageError
 

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from functools import cache
 from importlib import resources
 
-from axiograd.datasets._image_folder import ImageFiles, Transform, image_folder
 from axiograd.datasets._source import Source
-from axiograd.datasets._transforms import IMAGENET, Augment
+from axiograd.datasets.folders import ImageFiles, Transform, image_folder
 from axiograd.datasets.tensors import Root, check_choice
+from axiograd.datasets.transforms import IMAGENET, Augment
 from axiograd.errors import StorageError
 
 IMAGENET_FOLDERS = Source(

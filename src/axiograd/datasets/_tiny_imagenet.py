@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from axiograd._boxes import covered_pixels
-from axiograd.datasets._image_folder import ImageFiles, Transform, image_files
 from axiograd.datasets._imagenet import imagenet_classes
 from axiograd.datasets._source import Source
-from axiograd.datasets._transforms import PIXELS
+from axiograd.datasets.folders import ImageFiles, Transform, image_files
 from axiograd.datasets.tensors import Root, check_choice
+from axiograd.datasets.transforms import PIXELS
 from axiograd.errors import StorageError
 
 TINY_20 = Source(

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from axiograd._version import __version__
-from axiograd.attribution._arguments import Model
+from axiograd.attribution.arguments import Model
 from axiograd.errors import StorageError
 from axiograd.homogeneity import Certificate
 from axiograd.homogeneity.model import unwrap

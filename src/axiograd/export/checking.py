@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, fx
 
 from axiograd._target import logits
-from axiograd.attribution._arguments import Arguments, Model
-from axiograd.attribution._gradient import run
-from axiograd.attribution._state import attribution_pass
+from axiograd.attribution.arguments import Arguments, Model
+from axiograd.attribution.passes import run
+from axiograd.attribution.state import attribution_pass
 from axiograd.errors import ExportError
 from axiograd.export.card import Check
 from axiograd.export.joint import Asked, Joint, tensor_slots

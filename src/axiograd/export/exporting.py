@@ -11,8 +11,8 @@ from typing import Any, get_args
 
 from axiograd._target import logits
 from axiograd._typing import Inputs
-from axiograd.attribution._arguments import Arguments, Model
-from axiograd.attribution.x_gradient import _ReadOut
+from axiograd.attribution.arguments import Arguments, Model
+from axiograd.attribution.x_gradient import ReadOut
 from axiograd.datasets import Preprocess
 from axiograd.errors import ConfigurationError, DataMissingError, NotHomogeneousError, StorageError
 from axiograd.export.card import Card, baseline_in_words, versions, weights_hash
@@ -206,7 +206,7 @@ def _certified(model: Model, inputs: Inputs, baseline: Any, additional: Any, arg
 
     certificate = proof(model)
     if not certificate.ok and len(certificate.degrees) > 1:  # outputs beside the logits are not exported
-        certificate = proof(_ReadOut(model, logits))
+        certificate = proof(ReadOut(model, logits))
     if not certificate.ok:
         raise NotHomogeneousError(
             f"only a homogeneous model has Integrated Gradients as one graph, and this one is not certified.\n"

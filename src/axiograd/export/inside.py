@@ -113,7 +113,7 @@ def _text(how: Preprocess) -> str:
 
 def _check_pixels(content: bytes, how: Preprocess) -> None:
     """What the graph makes of images must be what Pillow makes of them, up to rounding."""
-    from axiograd.datasets._transforms import pillow
+    from axiograd.datasets.transforms import pillow
 
     run, generator = runner(content), np.random.default_rng(0)
     level = how.white / 255 / min(how.std)

@@ -19,7 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
 from axiograd._target import logits
-from axiograd.attribution._arguments import Arguments, Model
+from axiograd.attribution.arguments import Arguments, Model
 from axiograd.errors import BaselineError, DisconnectedError, InputError
 from axiograd.export.backward import decompositions
 from axiograd.homogeneity.trace import AsModule, untouched

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from axiograd._target import logits
-from axiograd.attribution._arguments import Arguments, Model
+from axiograd.attribution.arguments import Arguments, Model
 from axiograd.errors import InputError, TargetError
 from axiograd.homogeneity.behind import modules_behind
 

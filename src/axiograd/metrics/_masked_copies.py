@@ -11,7 +11,7 @@ from torch import Tensor
 
 from axiograd._target import LinearTarget, select
 from axiograd._typing import Target
-from axiograd.attribution._arguments import Model
+from axiograd.attribution.arguments import Model
 from axiograd.errors import NotFiniteError, TargetError
 from axiograd.metrics._evaluation import as_labels, call, predictions, rows_of
 from axiograd.metrics.masking_value import MaskingValue, masked_out

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from axiograd._typing import Target
-from axiograd.attribution._arguments import Model
+from axiograd.attribution.arguments import Model
 from axiograd.errors import MissingExtraError
 from axiograd.metrics.completeness import completeness_gap
 from axiograd.metrics.localisation import best_overlap, energy_inside, pointing_game

@@ -10,7 +10,7 @@ from torch import Tensor
 from axiograd._target import select
 from axiograd._typing import Attributions, Inputs, Target
 from axiograd.attribution import Completeness
-from axiograd.attribution._arguments import Arguments, Model
+from axiograd.attribution.arguments import Arguments, Model
 from axiograd.errors import InputError, TargetError
 from axiograd.metrics._evaluation import evaluating
 

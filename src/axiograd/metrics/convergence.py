@@ -11,7 +11,7 @@ from torch import Tensor
 
 from axiograd._typing import Target
 from axiograd.attribution import IntegratedGradients
-from axiograd.attribution._arguments import Model
+from axiograd.attribution.arguments import Model
 from axiograd.attribution.quadrature import Rule
 from axiograd.metrics._evaluation import require_tensor
 from axiograd.metrics._statistics import standard_error

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from axiograd._typing import Target
-from axiograd.attribution._arguments import Model
+from axiograd.attribution.arguments import Model
 from axiograd.errors import ConfigurationError
 from axiograd.metrics._evaluation import evaluating, require_tensor
 from axiograd.metrics._masked_copies import Background, MaskedCopies, Scoring

@@ -21,8 +21,8 @@ from axiograd.attribution import (
     Saliency,
     XGradient,
 )
-from axiograd.attribution._arguments import Arguments
-from axiograd.attribution._gradient import leaves, run
+from axiograd.attribution.arguments import Arguments
+from axiograd.attribution.passes import leaves, run
 from axiograd.errors import ConfigurationError, DisconnectedError
 from axiograd.homogeneity.behind import module_of
 from axiograd.homogeneity.model import out_of_parallel

@@ -22,8 +22,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.utils import _pytree as pytree
 
-from axiograd.attribution._arguments import Arguments, Model
-from axiograd.attribution._gradient import Pass, Score, check_finite, leaves
+from axiograd.attribution.arguments import Arguments, Model
+from axiograd.attribution.passes import Pass, Score, check_finite, leaves
 from axiograd.training.held_gates.operators import NotHeldError, RowsInteractError
 from axiograd.training.held_gates.tape import Entry, Recorder, Tape, Tensors
 

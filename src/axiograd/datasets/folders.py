@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from axiograd.datasets._transforms import PIXELS, pillow
 from axiograd.datasets.tensors import TensorData, check_choice
+from axiograd.datasets.transforms import PIXELS, pillow
 from axiograd.errors import ConfigurationError, DataMissingError, StorageError
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from axiograd.attribution._arguments import Arguments, Model
+from axiograd.attribution.arguments import Arguments, Model
 from axiograd.errors import DisconnectedError, NotFiniteError
 from axiograd.homogeneity.failure import wrong_format
 from axiograd.homogeneity.private_torch import compiled_from

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from axiograd.attribution._arguments import Model
+from axiograd.attribution.arguments import Model
 from axiograd.homogeneity.behind import modules_behind, preserved_buffers
 from axiograd.homogeneity.traffic import TRAFFIC
 
