@@ -177,7 +177,7 @@ def _scaling(function, point, index, degree):
 def _gradient(function, point, known, kind):
     """Euler's identity, and autograd's gradient against central differences."""
     leaves = [t.clone().requires_grad_() for t in point]
-    weights = []
+    weights = {}
 
     def score(tensors):
         outputs = function.outputs(tensors)
@@ -187,9 +187,13 @@ def _gradient(function, point, known, kind):
             if not isinstance(out, Tensor) or not (out.is_floating_point() or out.is_complex()):
                 terms.append(None)
                 continue
+            if out.dtype in COARSE:
+                terms.append(None)  # steps of rounding are larger than those of the difference
+                continue
             out = _real(out).double()
-            if len(weights) <= place:
-                weights.append(torch.randn(out.shape, generator=torch.Generator().manual_seed(place), dtype=out.dtype))
+            if place not in weights:
+                generator = torch.Generator().manual_seed(place)
+                weights[place] = torch.randn(out.shape, generator=generator, dtype=out.dtype)
             terms.append((out * weights[place]).sum())
         return terms
 
