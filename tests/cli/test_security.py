@@ -15,6 +15,7 @@ from safetensors.torch import save_file
 
 import axiograd as library
 from axiograd.errors import StorageError
+from axiograd.runs import load_tensors
 from axiograd.training import checkpoint
 from support.command import axiograd
 
@@ -54,7 +55,7 @@ def test_a_checkpoint_of_training_is_no_pickle(tmp_path, marker):
     file = tmp_path / "model.safetensors"
     torch.save({"x": Payload(str(marker))}, file)
     with pytest.raises(StorageError, match=r"model\.safetensors"):
-        checkpoint.read_tensors(file)
+        load_tensors(file)
     folder = tmp_path / "step-00000001"
     folder.mkdir()
     (folder / "state.json").write_bytes(pickle.dumps(Payload(str(marker))))

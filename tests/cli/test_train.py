@@ -6,6 +6,7 @@ from typer.testing import CliRunner
 
 from axiograd.cli.train import train
 from axiograd.errors import ConfigurationError
+from axiograd.runs import load_tensors
 from axiograd.training import checkpoint
 
 CONFIG = """
@@ -50,7 +51,7 @@ def test_trains_and_goes_on(run, config, tmp_path):
     assert first.exit_code == 0, first.output
     assert "12 steps" in first.output
     assert "Best validation" in first.output
-    assert checkpoint.read_tensors(tmp_path / "out/model.safetensors").keys() == {"0.weight", "2.weight"}
+    assert load_tensors(tmp_path / "out/model.safetensors").keys() == {"0.weight", "2.weight"}
     assert run(config).exit_code == 0
     other = run(config, "--out", tmp_path / "other", "--seed", 4)
     assert other.exit_code == 0
