@@ -4,6 +4,7 @@ import copy
 from contextlib import suppress
 
 import numpy as np
+import onnxruntime
 import pytest
 import torch
 from torch import nn
@@ -191,6 +192,21 @@ def test_wrong_use(tmp_path):
     with pytest.raises(StorageError, match="not written by axiograd"):
         axiograd.export.read(tmp_path / "other.onnx")
     assert {path.name for path in tmp_path.iterdir()} == {"file", "other.onnx"}
+
+
+def test_height_and_width_may_be_free(tmp_path):
+    torch.manual_seed(0)
+    layers = nn.Conv2d(3, 4, 3, 2, 1, bias=False), nn.ReLU(), nn.MaxPool2d(3, 2), nn.Conv2d(4, 4, (3, 2), bias=False)
+    model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten()).eval()
+    card = axiograd.export_onnx(model, torch.randn(2, 3, 24, 24), tmp_path / "m.onnx", sizes=True)
+    assert card.inputs[0] == ("input", "float32", ("batch", 3, "height", "width"))
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
+    for height, width in ((24, 24), (23, 40), (31, 18)):
+        x, target = torch.randn(3, 3, height, width), torch.tensor([0, 3, 1])
+        _, attribution, gap = session.run(None, {"input": x.numpy(), "target": target.numpy()})
+        oracle = axiograd.IntegratedGradients(model, n_steps=4).attribute(x, target=target)
+        np.testing.assert_allclose(attribution, oracle.numpy(), atol=1e-5 * float(oracle.abs().max()))
+        assert np.abs(gap).max() < 1e-6
 
 
 class Singular(nn.Module):

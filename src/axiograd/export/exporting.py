@@ -67,7 +67,15 @@ def export_onnx(
     if inside and not isinstance(preprocessing, Preprocess):
         raise ConfigurationError("inside=True needs preprocessing=, an axiograd.datasets.Preprocess.")
     with evaluating(model):
-        made = _make(model, example_inputs, baseline, additional_forward_args, target, sizes=sizes, pool=pool)
+        made = make(
+            model,
+            example_inputs,
+            baseline=baseline,
+            additional=additional_forward_args,
+            asked=target,
+            sizes=sizes,
+            pool=pool,
+        )
         proto = to_onnx(made.joint)
         outcome = check(made, runner(proto.SerializeToString()), tolerance=tolerance)
     if inside and isinstance(preprocessing, Preprocess):
@@ -119,7 +127,15 @@ def export_pt2(
 
     goal = _goal(path, ".pt2")
     with evaluating(model):
-        made = _make(model, example_inputs, baseline, additional_forward_args, target, sizes=sizes, pool=pool)
+        made = make(
+            model,
+            example_inputs,
+            baseline=baseline,
+            additional=additional_forward_args,
+            asked=target,
+            sizes=sizes,
+            pool=pool,
+        )
         card = Card(
             made.certificate,
             *signatures(made.joint),
@@ -174,15 +190,15 @@ def _goal(path: str | os.PathLike[str], suffix: str) -> Path:
     return goal
 
 
-def _make(
+def make(
     model: Model,
     example_inputs: Inputs,
-    baseline: Any,
-    additional: Any,
-    asked: Asked,
     *,
-    sizes: bool,
-    pool: int | None,
+    baseline: Any = None,
+    additional: Any = None,
+    asked: Asked = "index",
+    sizes: bool = False,
+    pool: int | None = None,
 ) -> Subject:
     """Certify the model and make the graph."""
     if asked not in get_args(Asked):

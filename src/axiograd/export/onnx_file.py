@@ -156,6 +156,13 @@ def read_onnx(path: Path) -> Card:
     return Card.from_json(said[KEY], intact=intact)
 
 
+def _unable(what: str, error: Exception) -> ExportError:
+    return ExportError(
+        f"onnxruntime cannot {what} the exported graph: {str(error).strip().rstrip('.')}. Many of its kernels are for "
+        "float32 alone: try model.float(), or a .pt2 file."
+    )
+
+
 def runner(content: bytes) -> Runner:
     """Run a file's bytes with onnxruntime, on as many threads as torch uses."""
     import onnxruntime
@@ -166,7 +173,7 @@ def runner(content: bytes) -> Runner:
     try:
         session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
     except Exception as error:
-        raise ExportError(f"onnxruntime cannot load the exported graph: {str(error).strip()}.") from error
+        raise _unable("load", error) from error
     names = [each.name for each in session.get_outputs()]
     known = {each.name for each in session.get_inputs()}
 
@@ -175,7 +182,7 @@ def runner(content: bytes) -> Runner:
         try:
             found = session.run(names, given)
         except Exception as error:
-            raise ExportError(f"onnxruntime cannot run the exported graph: {str(error).strip()}.") from error
+            raise _unable("run", error) from error
         return {name: torch.from_numpy(value) for name, value in zip(names, found, strict=True)}
 
     return run

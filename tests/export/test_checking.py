@@ -1,0 +1,125 @@
+"""Graphs that are wrong are not kept; inputs on a kink are recognised, and excuse nothing else."""
+
+import pytest
+import torch
+from torch import nn
+
+import axiograd
+from axiograd.errors import ExportError
+from axiograd.export.checking import check
+from axiograd.export.exporting import make
+
+
+@pytest.fixture(scope="module")
+def subject():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 16, bias=False), nn.ReLU(), nn.Linear(16, 3, bias=False)).eval()
+    return make(model, torch.randn(3, 4))
+
+
+def right(subject):
+    """What a faithful file answers, by the graph itself."""
+    module = subject.joint.program.module()
+    return lambda inputs: dict(zip(subject.joint.outputs, module(*inputs.values()), strict=True))
+
+
+def test_the_graph_itself_passes(subject):
+    found = check(subject, right(subject), tolerance=1e-5)
+    assert found.samples == 8
+    assert found.batches == (1, 2, 5)
+    assert found.attribution_error <= 1e-6
+    assert not found.ties
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda found: found["attribution"].mul_(1.001), "not because of a tie"),
+        (lambda found: found["attribution"].flip(1), "not because of a tie"),
+        (lambda found: found["output"].mul_(1.001), "outputs differ"),
+        (lambda found: found["gap"].add_(0.01), "gap differ"),
+        (lambda found: found["attribution"].nan_to_num_(0.0), "NaN in one row"),
+        (lambda found: found["attribution"].add_(1e-30), "not zero"),
+    ],
+)
+def test_every_kind_of_error_is_seen(subject, spoil, message):
+    answer = right(subject)
+
+    def wrong(inputs):
+        found = {name: value.clone() for name, value in answer(inputs).items()}
+        changed = spoil(found)
+        if message == "not because of a tie":
+            found["attribution"] = changed
+        return found
+
+    with pytest.raises(ExportError, match=message):
+        check(subject, wrong, tolerance=1e-5)
+
+
+def test_minus_one_must_be_the_largest_output(subject):
+    answer = right(subject)
+
+    def wrong(inputs):
+        return answer({**inputs, "target": inputs["target"].clamp_min(0)})
+
+    with pytest.raises(ExportError, match="another class than its largest output"):
+        check(subject, wrong, tolerance=1e-5)
+
+
+def test_one_row_may_not_change_another(subject):
+    answer = right(subject)
+
+    def wrong(inputs):
+        return {name: value + 0 * value[:1] for name, value in answer(inputs).items()}
+
+    with pytest.raises(ExportError, match="NaN in other rows"):
+        check(subject, wrong, tolerance=1e-5)
+
+
+class Tied(nn.Module):
+    """max(a·x, b·x) on inputs where both are the same number: the gradient is a or b, as rounding will have it."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("ways", torch.tensor([[3.0, 0.0, 0.0], [0.0, 1.0, 0.0]]))
+
+    def forward(self, x):
+        return x.relu() + (x @ self.ways.T).amax(1, keepdim=True)
+
+
+def test_ties_are_counted_and_their_size_is_told(monkeypatch):
+    from axiograd.export import checking
+
+    def on_a_tie(feature, generator):
+        drawn = torch.randn(feature.shape, generator=generator)
+        drawn[:, 1] = 3 * drawn[:, 0]
+        return drawn
+
+    monkeypatch.setattr(checking, "_like", on_a_tie)
+    subject = make(Tied().eval(), torch.randn(3, 3))
+    answer = right(subject)
+
+    def other_rounding(inputs):
+        moved = inputs["input"] * torch.tensor([1 + 2e-7, 1 - 2e-7, 1.0])
+        return answer({**inputs, "input": moved})
+
+    found = check(subject, other_rounding, tolerance=1e-5)
+    assert found.ties > 0
+    assert found.gates > 0
+    assert found.tied_error > 0.1
+    assert found.attribution_error <= 1e-5
+    assert "on a tie" in str(found)
+
+
+def test_the_file_is_not_written_where_the_check_fails(tmp_path, monkeypatch):
+    from axiograd.export import exporting
+
+    def fails(*_, **__):
+        raise ExportError("no")
+
+    monkeypatch.setattr(exporting, "check", fails)
+    model = nn.Linear(2, 2, bias=False)
+    (tmp_path / "m.pt2").write_text("the old one")
+    with pytest.raises(ExportError):
+        axiograd.export_pt2(model, torch.ones(2, 2), tmp_path / "m.pt2")
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["the old one"]
