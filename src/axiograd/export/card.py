@@ -34,7 +34,8 @@ class Check:
     output_error: float
     attribution_error: float
     gap: float
-    #: Rows so close to a kink of the network that rounding decides; the gates that switch there, and the error there.
+    #: Rows about which rounding decides, mostly because they lie on a kink of the network; the gates that switch there
+    #: when the input is shifted by 1e-6 of itself, and the error there.
     ties: int = 0
     gates: int = 0
     tied_error: float = 0.0
@@ -46,8 +47,9 @@ class Check:
             f"{self.attribution_error:.1e} of eager PyTorch, outputs {self.output_error:.1e}, gap {self.gap:.1e}"
         )
         if self.ties:
-            rows = "input lies" if self.ties == 1 else "inputs lie"
-            text += f"; {self.ties} {rows} on a tie, where rounding sets {self.gates} gates ({self.tied_error:.1e})"
+            text += (
+                f"; on {self.ties} of them rounding decides, with {self.gates} gates on a tie ({self.tied_error:.1e})"
+            )
         return text
 
 
