@@ -209,6 +209,20 @@ def test_height_and_width_may_be_free(tmp_path):
         assert np.abs(gap).max() < 1e-6
 
 
+class Fixed(nn.Module):
+    def forward(self, x):
+        return x.reshape(2, 3).relu()
+
+
+def test_a_model_that_fixes_its_sizes_says_so(tmp_path):
+    model = nn.Sequential(nn.Conv2d(3, 4, 3, bias=False), nn.Flatten(), nn.Linear(144, 2, bias=False))
+    with pytest.raises(ConfigurationError, match=r"does not take images other than .*\(2, 3, 8, 8\)"):
+        axiograd.export_pt2(model, torch.randn(2, 3, 8, 8), tmp_path / "m.pt2", sizes=True)
+    card = axiograd.export_pt2(Fixed(), torch.randn(2, 3), tmp_path / "m.pt2")
+    assert card.inputs == (("input", "float32", (2, 3)), ("target", "int64", (2,)))
+    assert card.check.batches == (2,)
+
+
 class Singular(nn.Module):
     def forward(self, x):
         return torch.linalg.svdvals(x.reshape(-1, 2, 2))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, fx, nn
+from torch.nn import functional as F
 
 from axiograd._target import logits
 from axiograd.attribution.arguments import Arguments, Model
@@ -16,7 +17,7 @@ from axiograd.attribution.passes import run
 from axiograd.attribution.state import attribution_pass
 from axiograd.errors import ExportError
 from axiograd.export.card import Check
-from axiograd.export.joint import Asked, Joint, tensor_slots
+from axiograd.export.joint import IMAGES, Asked, Joint, tensor_slots
 from axiograd.homogeneity import Certificate
 
 #: Runs the exported file: input name → value, to output name → value.
@@ -122,8 +123,10 @@ def _unseen(subject: Subject, sizes: Sequence[int], generator: torch.Generator) 
     for size in sizes:
         times = -(-size // subject.arguments.batch)
         rows = subject.arguments.rows(slice(None), times).rows(slice(0, size))
-        drawn = [_like(feature, generator) for feature in rows.features]
-        yield _filled(rows, drawn)
+        if any(len(free) > 1 for free in subject.joint.dynamic):  # images grow from batch to batch
+            wider = [F.pad(x, (size, 0, 2 * size, 0)) if x.dim() == IMAGES else x for x in rows.features]
+            rows = _filled(rows, wider)
+        yield _filled(rows, [_like(feature, generator) for feature in rows.features])
 
 
 def _like(feature: Tensor, generator: torch.Generator) -> Tensor:

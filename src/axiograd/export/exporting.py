@@ -9,15 +9,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_args
 
+import torch
+from torch.nn import functional as F
+
 from axiograd._target import logits
 from axiograd._typing import Inputs
 from axiograd.attribution.arguments import Arguments, Model
+from axiograd.attribution.state import attribution_pass
 from axiograd.attribution.x_gradient import ReadOut
 from axiograd.datasets import Preprocess
-from axiograd.errors import ConfigurationError, DataMissingError, NotHomogeneousError, StorageError
+from axiograd.errors import ConfigurationError, DataMissingError, NotFiniteError, NotHomogeneousError, StorageError
 from axiograd.export.card import Card, baseline_in_words, versions, weights_hash
 from axiograd.export.checking import Subject, check
-from axiograd.export.joint import Asked, join, narrowed
+from axiograd.export.joint import IMAGES, Asked, join, narrowed
 from axiograd.homogeneity import Certificate, certify
 from axiograd.homogeneity.behind import modules_behind
 from axiograd.homogeneity.model import unwrap
@@ -209,11 +213,46 @@ def make(
     if baseline is not None:
         filled = arguments.fill(baseline, "baseline")
         baselines = [narrowed(b, slot) for b, slot in zip(filled, arguments.slots, strict=True)]
+    if not all(bool(x.isfinite().all()) for x in arguments.features):
+        raise NotFiniteError("NaN or Inf in the example inputs: give examples like those that the model will see.")
     certificate = _certified(model, example_inputs, baseline, additional, arguments)
+    if sizes:
+        try:
+            _run_elsewhere(model, arguments, wider=True)
+        except Exception as error:
+            shape = tuple(arguments.features[0].shape)
+            raise ConfigurationError(
+                f"sizes=True, but the model does not take images other than those of shape {shape}: {error}. Leave it "
+                "out, or pool to one size before the last layers."
+            ) from error
     joint = join(
-        model, arguments, degree=certificate.degree or 1.0, baselines=baselines, asked=asked, pool=pool, sizes=sizes
+        model,
+        arguments,
+        degree=certificate.degree or 1.0,
+        baselines=baselines,
+        asked=asked,
+        pool=pool,
+        sizes=sizes,
+        any_batch=_takes_any_batch(model, arguments),
     )
     return Subject(model, arguments, baselines, certificate, asked, joint)
+
+
+def _takes_any_batch(model: Model, arguments: Arguments) -> bool:
+    """Whether one row and three rows run; a model that writes its batch down is exported with that batch."""
+    try:
+        for rows in (arguments.rows(slice(0, 1)), arguments.rows(slice(0, 1), 3)):
+            _run_elsewhere(model, rows)
+    except Exception:  # noqa: BLE001 - whatever it says: the examples do run
+        return False
+    return True
+
+
+def _run_elsewhere(model: Model, arguments: Arguments, *, wider: bool = False) -> None:
+    """Run the model on other sizes than the examples'; by which nothing changes."""
+    features = [F.pad(x, (3, 4, 5, 6)) if wider and x.dim() == IMAGES else x for x in arguments.features]
+    with attribution_pass(model, features[0].device, create_graph=False, preserve=True), torch.no_grad():
+        arguments.call(model, [x.clone() for x in features])
 
 
 def _certified(model: Model, inputs: Inputs, baseline: Any, additional: Any, arguments: Arguments) -> Certificate:

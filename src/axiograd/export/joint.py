@@ -73,25 +73,26 @@ def join(
     asked: Asked = "index",
     pool: int | None = None,
     sizes: bool = False,
+    any_batch: bool = True,
 ) -> Joint:
     """(x, target) ↦ (F(x), (x − b)·∇F_target(x)/k, Σ attribution − F_target(x)) as a program of forward operators."""
-    twice = (
-        arguments if arguments.batch > 1 else arguments.rows(slice(None), 2)
-    )  # one row would be taken for a constant
+    constant = arguments.batch == 1 and any_batch  # for which the export would take a batch of one
+    twice = arguments.rows(slice(None), 2) if constant else arguments
     where, names = tensor_slots(twice)
     if pool is not None:
         _check_pool(pool, twice)
     features = [where.index(slot) for slot in twice.slots]
     tensors = [twice.positional[s] if isinstance(s, int) else twice.keyword[s] for s in where]
-    free = [_free(tensor, twice.batch, sizes=sizes) for tensor in tensors]
+    free = [_free(tensor, twice.batch if any_batch else None, sizes=sizes) for tensor in tensors]
+    free.append({0: "batch"} if any_batch else {})
     with untouched(model), sdpa_kernel(SDPBackend.MATH):  # the other kernels' gradients are no operators elsewhere
         warnings.simplefilter("ignore")
         flat = _Flat(model, twice, where)
-        forward = export(flat, (tensors,), dynamic_shapes=([dict.fromkeys(each, Dim.AUTO) for each in free],))
+        forward = export(flat, (tensors,), dynamic_shapes=([dict.fromkeys(each, Dim.AUTO) for each in free[:-1]],))
         graph, ask = _differentiated(forward, features, _Explain(degree, baselines, asked, pool), twice.batch)
         # The file keeps them: no data of the user's.
         examples = (*(torch.zeros_like(each) for each in tensors), ask)
-        shapes = tuple(dict.fromkeys(each, Dim.AUTO) for each in (*free, {0: ""}))
+        shapes = tuple(dict.fromkeys(each, Dim.AUTO) for each in free)
         whole = _with_weights(graph, forward, baselines or (), [*names, _asked_name(asked)])
         program = export(whole, examples, dynamic_shapes=shapes)
     single = len(features) == 1
@@ -102,7 +103,7 @@ def join(
         (*names, _asked_name(asked)),
         tuple(names[i] for i in features),
         ("output", *given, *pooled, "gap"),
-        _dynamic(program, (*free, {0: "batch"})),
+        _dynamic(program, free),
         examples,
         tuple(forward.graph.nodes),
     )
@@ -249,7 +250,7 @@ def tensor_slots(arguments: Arguments) -> tuple[list[int | str], list[str]]:
     return where, names
 
 
-def _free(tensor: Tensor, batch: int, *, sizes: bool) -> dict[int, str]:
+def _free(tensor: Tensor, batch: int | None, *, sizes: bool) -> dict[int, str]:
     """Dimensions that shall take any size."""
     found = {0: "batch"} if tensor.dim() and len(tensor) == batch else {}
     if sizes and tensor.dim() == IMAGES:
