@@ -1,12 +1,16 @@
 """A training step with a prior beside a plain one: time and memory, on networks without biases.
 
     python benchmarks/training.py --compiled --save
+    python benchmarks/training.py --held --threads 1 --save
 
 A step is the forward pass, the loss and `backward()`, without the optimizer, whose share is the same for all. Times are
 medians of ratios within interleaved rounds, so that whatever else the machine does falls on both sides alike; only
 ratios are reported. Peak memory is the growth of the high-water mark of a fresh process during one step, above the
 model and the inputs, gradients included (Linux). Expected Gradients and Integrated Gradients take all references or
 steps of a batch at once, as the paper does; on ResNet-50 with 32 of them that needs about 8 GB.
+
+With `--held`, steps without second derivatives stand beside plain ones and beside the recipe written by hand, in
+processor time; results go to results/held-gates.md.
 
 With `--save`, each part is kept in results/training.json as soon as it is measured, and not measured again.
 """
@@ -17,6 +21,7 @@ import argparse
 import shlex
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,6 +76,19 @@ class Bench:
             "over_eager_prior": ratio(times, "prior compiled", "prior"),
         }
 
+    def held(self, name: str) -> dict[str, float]:
+        network = self.networks[name]
+        setup = Setup(network, network.batch, 1)
+        steps = ("plain", "by hand", "double backward", "residual", "prior", "random")
+        rounds = 20 * self.rounds if name == "mlp" else self.rounds
+        times = interleaved(setup.actions(*steps), rounds, clock=time.process_time)
+        values = {step: ratio(times, step, "plain") for step in steps[1:]}
+        batch = network.memory_batches[0]
+        plain = self.peak_mib(name, "plain", batch)
+        for step in ("double backward", "residual", "prior"):
+            values[f"memory {step}"] = self.peak_mib(name, step, batch) / plain
+        return values
+
     def memory(self, name: str) -> dict[str, float]:
         values = {}
         for batch in self.networks[name].memory_batches:
@@ -100,8 +118,12 @@ class Bench:
     def peak_mib(self, name: str, action: str, batch: int) -> float:
         return peak_mib(name, action, batch, self.many, quick=self.quick, threads=self.threads)
 
-    def parts(self, *, compiled: bool) -> Iterator[tuple[str, str, Callable[[str], dict[str, float]]]]:
+    def parts(self, *, compiled: bool, held: bool) -> Iterator[tuple[str, str, Callable[[str], dict[str, float]]]]:
         """(network, part, how it is measured), the quick ones first."""
+        if held:
+            for name in ("mlp", "alexnet", "vgg11", "resnet50"):
+                yield name, "held", self.held
+            return
         for name in ("mlp", "alexnet", "resnet50"):
             yield name, "prior", self.prior
             yield name, "memory", self.memory
@@ -148,6 +170,26 @@ def rows(records: Records, networks: dict[str, Network], many: int) -> Iterator[
             )
 
 
+def held_rows(records: Records, networks: dict[str, Network]) -> Iterator[tuple[str, ...]]:
+    for name, network in networks.items():
+        if values := records.get(network=name, part="held"):
+            times = [f"{values[step]:.2f}" for step in ("by hand", "double backward", "residual", "prior", "random")]
+            memory = [f"{values[f'memory {step}']:.2f}" for step in ("double backward", "residual", "prior")]
+            yield f"{network.label}, batch {network.batch}", *times, *memory
+
+
+def render_held(records: Records, networks: dict[str, Network]) -> str:
+    head = ("network without biases", "by hand", "double backward", "residual", "true class", "random")
+    memory = ("memory: double backward", "memory: residual", "memory: true class")
+    table = markdown_table((*head, *memory), held_rows(records, networks))
+    note = (
+        "A training step with a prior, in plain steps: processor time, medians of ratios in interleaved rounds, one "
+        "thread; peak memory of one step above model and inputs. The MLP has one output, which the residual is a "
+        "multiple of; it is small, so that it is differentiated twice."
+    )
+    return f"# What a prior costs\n\n{table}\n\n{note}\n\n{provenance(records)}\n"
+
+
 def render(records: Records, networks: dict[str, Network], many: int) -> str:
     table = markdown_table(("network without biases", "ratio", "measured", "wanted"), rows(records, networks, many))
     note = (
@@ -161,6 +203,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="networks or parts, comma-separated: mlp, alexnet-memory, many, …")
     parser.add_argument("--compiled", action="store_true", help="compiled steps too (compiling takes minutes)")
+    parser.add_argument("--held", action="store_true", help="steps without second derivatives beside the others")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--many", type=int, default=32, help="references of EG, and steps of IG")
     parser.add_argument("--threads", type=int, default=2)
@@ -170,7 +213,7 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     networks = QUICK if options.quick else FULL
     bench = Bench(networks, options.rounds, options.many, options.quick, options.threads)
-    stem = "training-quick" if options.quick else "training"
+    stem = ("held-gates" if options.held else "training") + ("-quick" if options.quick else "")
     folder = RESULTS if options.save else Path(tempfile.mkdtemp())
     settings = {
         "many": options.many,
@@ -182,14 +225,15 @@ def main() -> None:
     command = shlex.join(["python", "benchmarks/training.py", *sys.argv[1:]])
     records = Records(folder / f"{stem}.json", command=command, data="random inputs", settings=settings)
     wanted = {word for word in options.only.split(",") if word}
-    for name, part, measure in bench.parts(compiled=options.compiled):
+    for name, part, measure in bench.parts(compiled=options.compiled, held=options.held):
         if wanted and not wanted & {name, part, f"{name}-{part}"}:
             continue
         print(f"{name}: {part}", file=sys.stderr, flush=True)
         records.piece(lambda measure=measure, name=name: measure(name), network=name, part=part)
+    text = render_held(records, networks) if options.held else render(records, networks, options.many)
     if options.save:
-        (folder / f"{stem}.md").write_text(render(records, networks, options.many))
-    print(render(records, networks, options.many))
+        (folder / f"{stem}.md").write_text(text)
+    print(text)
 
 
 if __name__ == "__main__":

@@ -34,6 +34,17 @@ def test_other_ways_to_wrap_are_exact_too(wrapping: str, ranks: list) -> None:
         torch.testing.assert_close(rank[wrapping], train("sum"), **EXACT)
 
 
+@pytest.mark.parametrize("outputs", ["target", "residual"])
+def test_held_gates_on_two_processes_equal_double_backward_on_one(outputs: str, ranks: list) -> None:
+    for rank in ranks:
+        torch.testing.assert_close(rank[f"held, {outputs}"], train("sum", twice=True, outputs=outputs), **EXACT)
+
+
+def test_a_sharded_model_is_refused_with_the_reason(ranks: list) -> None:
+    for rank in ranks:
+        assert "the model is sharded" in rank["sharded"]
+
+
 def test_gini_is_exact_with_unequal_batches(ranks: list) -> None:
     for rank in ranks:
         torch.testing.assert_close(rank["uneven"], uneven(), **EXACT)

@@ -57,6 +57,7 @@ class Network:
 FULL: Mapping[str, Network] = {
     "alexnet": Network("AlexNet, 224 px", "xalexnet", {"dropout": 0.0}, (3, 224, 224), 16, 16, (16, 64)),
     "resnet50": Network("Fixup-ResNet-50, 224 px", "xfixup_resnet50", {}, (3, 224, 224), 4, 2, (4,)),
+    "vgg11": Network("VGG11, 224 px", "xvgg11", {"dropout": 0.0}, (3, 224, 224), 4, 2, (4,)),
     "mlp": Network("MLP, 118-512-128-32-1", "xmlp", {}, (118,), 512, 1024, (16384,)),
 }
 QUICK: Mapping[str, Network] = {
@@ -71,6 +72,9 @@ QUICK: Mapping[str, Network] = {
     ),
     "resnet50": Network(
         "Fixup-ResNet-50 of width 1/8, 64 px", "xfixup_resnet50", {"width": 0.125}, (3, 64, 64), 2, 2, (4,)
+    ),
+    "vgg11": Network(
+        "VGG11 of width 1/8, 64 px", "xvgg11", {"dropout": 0.0, "width": 0.125, "hidden": 64}, (3, 64, 64), 2, 2, (4,)
     ),
     "mlp": Network("MLP, 118-64-1", "xmlp", {"hidden": (64,)}, (118,), 64, 512, (16384,)),
 }
@@ -93,6 +97,9 @@ class Setup:
         self.references = torch.randn(2 * many, *network.shape)
         self.losses = {
             "prior": self.loss(XGradient),
+            "random": self.loss(XGradient, outputs="random"),
+            "residual": self.loss(XGradient, outputs="residual"),
+            "double backward": self.loss(XGradient, double_backward=True),
             "EG": self.loss(
                 ExpectedGradients, references=self.references, n_samples=many, internal_batch_size=many * batch
             ),
@@ -105,7 +112,7 @@ class Setup:
         return AttributionLoss(task_loss, L1(), 0.1, method, **arguments)
 
     def actions(self, *names: str) -> dict[str, Action]:
-        """Steps by name: plain, prior (X-Gradient), EG, IG, plain compiled, prior compiled."""
+        """Steps by name: plain, by hand, or a loss: prior, random, residual, double backward, EG, IG, compiled ones."""
         return {name: partial(self.step, name) for name in names}
 
     def step(self, name: str, n: int | None = None) -> None:
@@ -114,6 +121,8 @@ class Setup:
         self.model.zero_grad()
         if name == "plain":
             backward(task_loss(self.model(x), y))
+        elif name == "by hand":
+            self.by_hand(x.detach().requires_grad_(), y)
         elif name == "plain compiled":
             if name not in self.compiled:
                 self.compiled[name] = torch.compile(self.model)
@@ -123,6 +132,14 @@ class Setup:
             step(x, y)
         else:
             backward(self.losses[name](self.model, x, y).total)
+
+    def by_hand(self, x: Tensor, y: Tensor) -> None:
+        """The recipe without this library: second derivatives, and no check of anything."""
+        outputs = self.model(x)
+        rows = torch.arange(len(x))
+        score = outputs[:, 0] if y.is_floating_point() else outputs[rows, y]
+        (gradient,) = torch.autograd.grad(score.sum(), x, create_graph=True)
+        backward(task_loss(outputs, y) + 0.1 * (x * gradient).abs().flatten(1).sum(1).mean())
 
 
 def backward(loss: Tensor) -> None:
@@ -138,7 +155,11 @@ def task_loss(outputs: Tensor, y: Tensor) -> Tensor:
 
 
 def interleaved(
-    actions: Mapping[str, Action], rounds: int, warm: int = 1, said: Callable[[int], None] = lambda _: None
+    actions: Mapping[str, Action],
+    rounds: int,
+    warm: int = 1,
+    said: Callable[[int], None] = lambda _: None,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, list[float]]:
     """Seconds of each action in each round, forwards and backwards in turn."""
     for _ in range(warm):
@@ -147,9 +168,9 @@ def interleaved(
     times: dict[str, list[float]] = {name: [] for name in actions}
     for round_ in range(rounds):
         for name in list(actions)[:: 1 if round_ % 2 else -1]:
-            start = time.perf_counter()
+            start = clock()
             actions[name]()
-            times[name].append(time.perf_counter() - start)
+            times[name].append(clock() - start)
         said(round_ + 1)
     return times
 
@@ -198,7 +219,7 @@ def main() -> None:
     """Print the peak memory of one step."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("network", choices=list(FULL))
-    parser.add_argument("action", choices=["plain", "prior", "EG", "IG"])
+    parser.add_argument("action", choices=["plain", "prior", "residual", "double backward", "EG", "IG"])
     parser.add_argument("batch", type=int)
     parser.add_argument("--many", type=int, default=32)
     parser.add_argument("--threads", type=int, default=1)

@@ -1,9 +1,10 @@
-"""What training with attributions asks of DistributedDataParallel."""
+"""What training with attributions asks of the wrappers that spread a model over processes."""
 
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from axiograd.errors import ConfigurationError
+from axiograd.training.checkpoint import is_sharded
 
 
 def refuse_static_graph(model: object) -> None:
@@ -24,6 +25,19 @@ def refuse_static_graph(model: object) -> None:
                 "all-reduce of gradients when an attribution is part of the step; wrap it with static_graph=False "
                 "(add find_unused_parameters=True if parameters go unused)."
             )
+
+
+def refuse_sharded(model: object) -> None:
+    """Raise for a model whose parameters FSDP shards: it frees them, and finishes, after the first backward pass.
+
+    >>> refuse_sharded(nn.Linear(2, 2))
+    """
+    if isinstance(model, nn.Module) and is_sharded(model):
+        raise ConfigurationError(
+            "the model is sharded (fully_shard or FullyShardedDataParallel), which frees the parameters and reduces "
+            "their gradients as soon as the input gradient inside the step is taken, so that those of the prior would "
+            "be lost; use DistributedDataParallel, or FSDP with a task loss alone."
+        )
 
 
 def searches_its_graph(model: object) -> str | None:

@@ -17,6 +17,7 @@ from axiograd.priors.batch_mean import weighing
 from axiograd.runs import describe, describe_samples, plain, progress_bar, structure
 from axiograd.training.batches import Batch, Order, loader
 from axiograd.training.checkpoint import is_sharded
+from axiograd.training.distributed import refuse_sharded
 from axiograd.training.folder import RunFolder
 from axiograd.training.logs import Means, MetricsLog
 from axiograd.training.mixup import mixup
@@ -57,11 +58,8 @@ class Run:
         # Fabric's own wrapper refuses torch.autograd.grad in mixed precision, which attribution needs; what it
         # does around forward (autocast, casting inputs) is done in _part, and DDP or FSDP are inside this one
         self.model: nn.Module = self.wrapped._forward_module  # noqa: SLF001
-        if isinstance(objective, WithPrior) and is_sharded(self.model):
-            raise ConfigurationError(
-                "a prior needs second derivatives, and FSDP frees the parameters after the first; use strategy='ddp', "
-                "or FSDP with a task loss alone."
-            )
+        if isinstance(objective, WithPrior):
+            refuse_sharded(self.model)
         if not is_sharded(self.model):
             self._structure = structure(self.wrapped.module)  # in the precision that it is trained in
         named = list(self.wrapped.module.named_parameters())

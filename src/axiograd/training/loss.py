@@ -26,7 +26,7 @@ from axiograd.attribution.passes import leaves, run
 from axiograd.errors import ConfigurationError, DisconnectedError
 from axiograd.homogeneity.behind import module_of
 from axiograd.homogeneity.model import out_of_parallel
-from axiograd.training.distributed import refuse_static_graph, searches_its_graph
+from axiograd.training.distributed import refuse_sharded, refuse_static_graph, searches_its_graph
 from axiograd.training.held_gates.operators import NotHeldError, RowsInteractError
 from axiograd.training.held_gates.step import Separate, differentiate_held, differentiate_shared, record
 from axiograd.training.mixup import task_value
@@ -211,6 +211,7 @@ class AttributionLoss(nn.Module):
         """The method on this model; made, and its wrapping checked, when the model is new."""
         if self._bound is None or self._bound.model is not model:
             refuse_static_graph(model)
+            refuse_sharded(model)
             if not isinstance(self.method, Attribution):
                 draws = self.generator is not None and "generator" in inspect.signature(self.method).parameters
                 further = {"generator": self.generator} if draws else {}

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
@@ -36,17 +38,21 @@ def data() -> tuple[Tensor, Tensor, Tensor]:
     return x, y, torch.rand(STEPS, BATCH, FEATURES, generator=generator) < 0.5
 
 
-def train(name: str, rank: int | None = None, **ddp: Any) -> dict[str, Tensor]:
-    """Gradients of the first step and weights after the last; `rank` None is one process with all samples."""
+def network() -> nn.Module:
     torch.manual_seed(0)
-    model: nn.Module = nn.Sequential(
-        nn.Linear(FEATURES, 16, bias=False), nn.ReLU(), nn.Linear(16, CLASSES, bias=False)
-    ).double()
+    return nn.Sequential(nn.Linear(FEATURES, 16, bias=False), nn.ReLU(), nn.Linear(16, CLASSES, bias=False)).double()
+
+
+def train(
+    name: str, rank: int | None = None, *, twice: bool | None = None, outputs: Any = "target", **ddp: Any
+) -> dict[str, Tensor]:
+    """Gradients of the first step and weights after the last; `rank` None is one process with all samples."""
+    model = network()
     if rank is not None:
         model = DistributedDataParallel(model, **ddp)
     half = slice(None) if rank is None else slice(rank, None, N_RANKS)
     prior = PRIORS[name]()
-    loss = AttributionLoss(F.cross_entropy, prior, 2.0, degree=1)
+    loss = AttributionLoss(F.cross_entropy, prior, 2.0, degree=1, outputs=outputs, double_backward=twice)
     optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9, weight_decay=1e-3)
     found: dict[str, Tensor] = {}
     for x, y, mask in zip(*data(), strict=True):
@@ -56,8 +62,20 @@ def train(name: str, rank: int | None = None, **ddp: Any) -> dict[str, Tensor]:
         if not found:
             found["first gradients"] = _flat(p.grad for p in model.parameters())
         optimizer.step()
+    assert (loss.why_twice == "") is (twice is False)
     found["last weights"] = _flat(model.parameters())
     return found
+
+
+def sharded() -> str:
+    """What a loss says to a model that `fully_shard` has cut."""
+    x, y, mask = (part[0] for part in data())
+    model = fully_shard(network(), mesh=init_device_mesh("cpu", (N_RANKS,)))
+    try:
+        AttributionLoss(F.cross_entropy, RightReasons(), degree=1)(model, x, y, mask=mask).total.backward()
+    except ConfigurationError as error:
+        return str(error)
+    return ""
 
 
 def uneven(rank: int | None = None) -> dict[str, Tensor]:
@@ -90,6 +108,9 @@ def everything(rank: int) -> dict[str, Any]:
     results: dict[str, Any] = {name: train(name, rank) for name in PRIORS}
     results["unused parameters allowed"] = train("sum", rank, find_unused_parameters=True)
     results["gradients as views"] = train("sum", rank, gradient_as_bucket_view=True)
+    for outputs in ("target", "residual"):
+        results[f"held, {outputs}"] = train("sum", rank, twice=False, outputs=outputs)
+    results["sharded"] = sharded()
     results["uneven"] = uneven(rank)
     results["second order"] = second_order(rank)
     try:
