@@ -315,6 +315,47 @@ def draw_graph() -> None:
     keep(figure, "GraphSmoothness")
 
 
+def draw_held_gates() -> None:
+    """Units of work of a training step: one is one product with each weight."""
+    forward, data, weights, twice = "#9db8d2", "#d9b48f", WITH, "#b9b9b9"
+    steps = {
+        "plain step": [("forward x", forward), ("backward", data), ("weights", weights)],
+        "prior, shared products": [
+            ("forward x,\nkeep gates", forward),
+            ("backward to x,\nkeep gradients", data),
+            ("forward x + s·v,\ngates held", forward),
+            ("weights", weights),
+        ],
+        "prior, held gates": [
+            ("forward x", forward),
+            ("backward u", data),
+            ("forward v,\ngates held", forward),
+            ("weights", weights),
+            ("backward r", data),
+            ("weights", weights),
+        ],
+        "prior, double backward": [
+            ("forward x", forward),
+            ("backward u", data),
+            ("second\nderivatives", twice),
+            ("second\nderivatives", twice),
+            ("backward r", data),
+            ("weights", weights),
+        ],
+    }
+    figure = Figure(figsize=(9, 2.9), layout="constrained")
+    axes = figure.subplots()
+    for row, units in enumerate(steps.values()):
+        for place, (label, colour) in enumerate(units):
+            axes.barh(row, 0.97, left=place, color=colour, height=0.75)
+            axes.text(place + 0.48, row, label, ha="center", va="center", fontsize=7.5)
+    axes.set_yticks(range(len(steps)), list(steps), fontsize=9)
+    axes.set_xlabel("units of work", fontsize=9)
+    axes.invert_yaxis()
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    keep(figure, "HeldGates")
+
+
 PICTURES: dict[str, Callable[[], None]] = {
     "Gini": draw_gini,
     "L1": draw_l1,
@@ -325,6 +366,7 @@ PICTURES: dict[str, Callable[[], None]] = {
     "Energy": draw_energy,
     "Groups": draw_groups,
     "Matching": draw_matching,
+    "HeldGates": draw_held_gates,
 }
 
 if __name__ == "__main__":
