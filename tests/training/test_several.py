@@ -12,10 +12,10 @@ from support.training_ranks import train, train_as_torchrun_does
 from support.training_run import PRELOAD
 
 
-@pytest.mark.parametrize("sharded", [False, True], ids=["ddp", "fsdp"])
-def test_two_processes_equal_one(tmp_path, sharded):
+@pytest.mark.parametrize(("sharded", "parts"), [(False, 1), (False, 2), (True, 1)], ids=["ddp", "in parts", "fsdp"])
+def test_two_processes_equal_one(tmp_path, sharded, parts):
     one, two, resumed = (tmp_path / name for name in ("one", "two", "resumed"))
-    alone = train(one, prior=not sharded, accelerator="cpu")
+    alone = train(one, prior=not sharded, parts=parts, accelerator="cpu")
     middle = checkpoint.folder(one, 5)
     assert alone.steps == 8
     assert middle.exists()
@@ -25,7 +25,9 @@ def test_two_processes_equal_one(tmp_path, sharded):
         port = free.getsockname()[1]
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOAD)
-    ranks = [context.Process(target=train_as_torchrun_does, args=(r, port, (two, resumed), sharded)) for r in range(2)]
+    ranks = [
+        context.Process(target=train_as_torchrun_does, args=(r, port, (two, resumed), sharded, parts)) for r in range(2)
+    ]
     for process in ranks:
         process.start()
     for process in ranks:
