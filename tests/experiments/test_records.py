@@ -69,7 +69,8 @@ def test_commands_of_both_runs_are_kept(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "words"), [({"epochs": 3}, "epochs: 2 there, 3 now"), ({"epochs": 2, "data": "words"}, "'numbers'")]
+    ("change", "words"),
+    [({"epochs": 3}, r"epochs \(there: 2, here: 3\)"), ({"epochs": 2, "data": "words"}, "'numbers'")],
 )
 def test_other_settings_or_data_are_refused(tmp_path, change, words):
     path = tmp_path / "results.json"

@@ -39,6 +39,15 @@ class Explanation:
     _repr_html_ = shown_by("explanation_html")
 
 
+def relative_to(delta: Tensor, scale: float) -> Tensor:
+    """|delta| / scale; where nothing changes there is nothing to explain, and any delta is infinitely too much.
+
+    >>> relative_to(torch.tensor([0.0, 2.0]), 4.0), relative_to(torch.tensor([0.0, 2.0]), 0.0)
+    (tensor([0.0000, 0.5000]), tensor([0., inf]))
+    """
+    return delta.abs() / scale if scale > 0 else torch.where(delta == 0, 0.0, torch.inf).to(delta)
+
+
 @dataclass(frozen=True)
 class Completeness:
     """How far attributions are from adding up to F(x) − F(x′), per sample and relative to the outputs' scale.
@@ -52,6 +61,12 @@ class Completeness:
     relative: Tensor
     scale: float
     baseline: str
+
+    @classmethod
+    def of(cls, delta: Tensor, difference: Tensor, baseline: str) -> Completeness:
+        """From Σ attribution − (F(x) − F(x′)) and F(x) − F(x′), of which the scale is the root mean square."""
+        scale = float(difference.double().square().mean().sqrt())
+        return cls(delta, relative_to(delta, scale), scale, baseline)
 
     def __str__(self) -> str:
         worst, mean = float(self.relative.max()), float(self.relative.mean())
@@ -221,9 +236,7 @@ class Attribution(ABC):
         with self._guarded(call, preserve=True):
             computed = self._compute(call)
         delta, difference = self._delta(call, computed)
-        scale = float(difference.double().square().mean().sqrt())
-        relative = delta.abs() / scale if scale > 0 else torch.where(delta == 0, 0.0, torch.inf).to(delta)
-        return Completeness(delta, relative, scale, self._baseline_name(baselines))
+        return Completeness.of(delta, difference, self._baseline_name(baselines))
 
     def _baseline_name(self, baselines: Any) -> str:
         return self.default_baseline if baselines is None else "given"

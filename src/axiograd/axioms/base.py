@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
+from axiograd.attribution.base import relative_to
 from axiograd.axioms.network import Network
 from axiograd.axioms.subject import Subject
 
@@ -78,6 +79,5 @@ def finding(
     """Report the worst sample; ``violation`` is absolute, and relative to the largest |F(x) − F(x′)|."""
     scale = float(difference.abs().max())
     worst = int(violation.argmax())
-    absolute = float(violation[worst])
-    relative = absolute / scale if scale > 0 else (0.0 if absolute == 0 else float("inf"))
+    relative = float(relative_to(violation[worst].double(), scale))
     return Finding(relative, scale, network.module(), x[worst : worst + 1], attribution[worst], detail, extra)

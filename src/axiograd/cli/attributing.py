@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from axiograd._target import logits
+from axiograd.attribution import Completeness
 from axiograd.attribution.methods import METHODS
 from axiograd.cli.classes import ClassNames
 from axiograd.cli.methods import Methods
@@ -136,14 +138,10 @@ def _select(scores: Tensor, targets: Tensor | None) -> Tensor:
 
 def completeness(found: list[Attributed], name: str) -> list[float | None]:
     """|Σ A − (F(x) − F(0))| per sample, relative to the root mean square of F(x) − F(0) over all samples."""
-    scale = (sum(a.difference**2 for a in found) / max(len(found), 1)) ** 0.5
-    return [_relative(a.deltas.get(name), scale) for a in found]
-
-
-def _relative(delta: float | None, scale: float) -> float | None:
-    if delta is None:
-        return None
-    return abs(delta) / scale if scale > 0 else (0.0 if delta == 0 else float("inf"))
+    differences = torch.tensor([a.difference for a in found], dtype=torch.float64)
+    deltas = torch.tensor([a.deltas.get(name, math.nan) for a in found], dtype=torch.float64)
+    relative = Completeness.of(deltas, differences, "zero").relative.tolist()
+    return [None if math.isnan(value) else value for value in relative]
 
 
 def describe(found: Attributed, names: Any, top: int) -> list[dict[str, Any]]:

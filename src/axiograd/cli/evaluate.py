@@ -157,18 +157,21 @@ def _fingerprint(model: Any) -> str:
 
 
 def _answer(measured: Any, methods: Any, samples: Any) -> dict[str, Any]:
+    import torch
+
+    from axiograd.attribution import Completeness
     from axiograd.cli.evaluating import LOCALISATION, MASKING, summary
 
     if not measured.done or "difference" not in measured.model:
         raise ConfigurationError(f"{samples.source}: no sample could be read, so there is nothing to evaluate.")
     differences = measured.model["difference"]
-    scale = (sum(value * value for value in differences) / len(differences)) ** 0.5
     rows = []
     for name in methods.names:
         values = measured.methods[name]
         row: dict[str, Any] = {"method": methods.title(name), "seconds_per_sample": summary(values["seconds"])["mean"]}
         if "delta" in values:
-            relative = [abs(delta) / scale if scale else abs(delta) for delta in values["delta"]]
+            deltas = torch.tensor(values["delta"], dtype=torch.float64)
+            relative = Completeness.of(deltas, torch.tensor(differences, dtype=torch.float64), "zero").relative.tolist()
             row["completeness_error"] = {"mean": summary(relative)["mean"], "max": max(relative)}
         row |= {metric: summary(values[metric]) for metric in (*MASKING, *LOCALISATION) if metric in values}
         rows.append(row)

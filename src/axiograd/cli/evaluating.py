@@ -19,7 +19,7 @@ from axiograd.cli.samples import Samples
 from axiograd.errors import ConfigurationError, StorageError
 from axiograd.metrics import Blur, best_overlap, energy_inside, masking_curves, pointing_game
 from axiograd.metrics.masking_value import MaskingValue
-from axiograd.runs.files import write_atomically
+from axiograd.runs import plain, refuse_other, write_atomically
 
 MASKING = ("KPM", "KNM", "KAM", "RAM")
 LOCALISATION = ("energy inside", "pointing game", "best IoU")
@@ -48,13 +48,7 @@ class Measured:
             found = cls(content["identity"], int(content["done"]), dict(content["model"]), dict(content["methods"]))
         except (ValueError, KeyError, TypeError) as error:
             raise StorageError(f"{path} is not a file of `axiograd evaluate`: {error}; choose another one.") from error
-        # Through JSON, as the file's own went: tuples are lists there.
-        mine = json.loads(json.dumps(identity))
-        different = [key for key in {**mine, **found.identity} if mine.get(key) != found.identity.get(key)]
-        if different:
-            raise ConfigurationError(
-                f"{path} holds another evaluation ({', '.join(sorted(different))} differ); choose another -o file."
-            )
+        refuse_other(path, found.identity, plain(identity), "Choose another -o file.")
         return found
 
     def save(self, path: Path | None) -> None:

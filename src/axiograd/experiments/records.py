@@ -17,7 +17,7 @@ import torch
 
 from axiograd._version import __version__
 from axiograd.errors import ConfigurationError, StorageError
-from axiograd.runs.files import write_atomically
+from axiograd.runs import differences, write_atomically
 
 FORMAT = 1
 
@@ -109,16 +109,10 @@ class Records:
             raise ConfigurationError(
                 f"{old.path} has results on {old.data!r}, not on {self.data!r}; choose another file."
             )
-        names = sorted(old.settings.keys() | self.settings.keys())
-        changed = [
-            f"{name}: {old.settings.get(name)!r} there, {self.settings.get(name)!r} now"
-            for name in names
-            if old.settings.get(name, _NOTHING) != self.settings.get(name, _NOTHING)
-        ]
-        if changed:
+        if changed := differences(old.settings, self.settings):
             raise ConfigurationError(
-                f"{old.path} has results with other settings ({'; '.join(changed)}); "
-                "choose another place for the new ones, or repeat the old settings to continue."
+                f"{old.path} has results with other settings: {'; '.join(changed)}. Choose another place for the new "
+                "ones, or repeat the old settings to resume."
             )
         self.pieces = list(old.pieces)
 

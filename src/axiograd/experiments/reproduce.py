@@ -11,16 +11,15 @@ import importlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from axiograd.errors import AxiogradError, ConfigurationError, MissingExtraError
+from axiograd.errors import AxiogradError, ConfigurationError
 from axiograd.experiments.item import Item, Plan, Setting, Work
 from axiograd.experiments.records import Records, read
 from axiograd.experiments.rendering import Rendered, render
-from axiograd.runs.files import check_writable
+from axiograd.runs import alone, check_writable, progress_bar
 
 #: Where each item is defined. Modules are imported when asked for.
 ITEMS: Mapping[str, str] = {
@@ -41,9 +40,6 @@ ITEMS: Mapping[str, str] = {
     "decoy-fashion-mnist": "axiograd.experiments.decoy:FASHION_MNIST",
     "decoy-mnist": "axiograd.experiments.decoy:MNIST",
 }
-
-#: Told of every piece that is there: its cost, and all that is left.
-Progress = Callable[[float, str], None]
 
 
 def find(name: str) -> Item:
@@ -113,7 +109,8 @@ def run(
     plan = item.plan(setting)
     if not only_render:
         check_writable(whole.parent)
-        work_through(item, plan, whole, command=command, share=share)
+        with alone(whole.parent, f".{share.path(whole).name}.lock"):
+            work_through(item, plan, whole, command=command, share=share)
     records = gathered(plan, whole, command)
     if not records.pieces:
         raise ConfigurationError(f"{whole} is not there yet: nothing to render; run without --only-render first.")
@@ -140,11 +137,13 @@ def work_through(item: Item, plan: Plan, whole: Path, *, command: str, share: Sh
         known = gathered(plan, whole, command)
         todo = list(stage(known))
         mine = [work for place, work in enumerate(todo) if place % share.of == share.number - 1]
-        with bar(item.name, mine) as done:
+        # The remaining time is by the costs of the pieces.
+        total = sum(work.cost for work in mine)
+        with progress_bar(item.name, total=total, shown=True, counted=False) as update:
             for work in mine:
                 if known.get(**work.key) is None:
                     own.add(work.compute(), **work.key)
-                done(work.cost, said(work.key))
+                update(advance=work.cost, note=said(work.key))
         if number < len(plan.stages):
             missing = missing_of(todo, gathered(plan, whole, command))
             if missing:
@@ -205,22 +204,3 @@ def said(key: Mapping[str, object]) -> str:
     'lifted, 0–20'
     """
     return ", ".join("–".join(map(str, v)) if isinstance(v, list) else str(v) for v in key.values())
-
-
-@contextmanager
-def bar(name: str, works: Sequence[Work]) -> Iterator[Progress]:
-    """A progress bar on standard error; the remaining time is by the costs of the pieces."""
-    try:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress as Bar, TextColumn, TimeRemainingColumn
-    except ImportError as error:
-        raise MissingExtraError("rich", "cli", "the progress of an experiment") from error
-    total = sum(work.cost for work in works)
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
-    # A window of an hour: pieces may take minutes.
-    with Bar(
-        *columns, TimeRemainingColumn(), TextColumn("{task.fields[last]}"), console=Console(stderr=True),
-        speed_estimate_period=3600,
-    ) as drawn:  # fmt: skip
-        task = drawn.add_task(name, total=total, last="")
-        yield lambda cost, last: drawn.update(task, advance=cost, last=last)

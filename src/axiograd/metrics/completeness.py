@@ -52,6 +52,4 @@ def completeness_gap(
         )
     difference = at_input - at_baseline
     delta = torch.stack([a.detach().flatten(1).sum(1) for a in parts]).sum(0) - difference
-    scale = float(difference.double().square().mean().sqrt())
-    relative = delta.abs() / scale if scale > 0 else torch.where(delta == 0, 0.0, torch.inf).to(delta)
-    return Completeness(delta, relative, scale, "zero" if baselines is None else "given")
+    return Completeness.of(delta, difference, "zero" if baselines is None else "given")

@@ -109,8 +109,10 @@ def sync(path: Path) -> None:
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
+def alone(folder: Path, lock: str = ".lock") -> Iterator[None]:
     """Make the folder if need be, and refuse to enter it while another process or thread is writing there.
+
+    Those who write different files of one folder name a lock each.
 
     The system holds the lock for the process, not for its children, and drops it when the process ends in any way.
 
@@ -121,10 +123,10 @@ def alone(folder: Path) -> Iterator[None]:
     Traceback (most recent call last):
     axiograd.errors.StorageError: This process is already writing into ...
     """
-    path = folder / ".lock"
+    path = folder / lock
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        key = folder.resolve()
+        key = folder.resolve() / lock
     with _holding:
         # Before the file is opened: closing it again would drop the lock that this process has.
         if key in _held:

@@ -1,0 +1,61 @@
+"""Runs in processes of their own that a test kills: attributions of a data set, and a reproduction."""
+
+import os
+import time
+from pathlib import Path
+
+import torch
+from torch import nn
+
+import axiograd
+from axiograd.experiments.item import Item, Plan, Setting, Table, Work
+from axiograd.experiments.reproduce import run
+
+
+class Slow(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1)
+        self.inner = nn.Sequential(nn.Linear(5, 7), nn.ReLU(), nn.Linear(7, 3))
+
+    def forward(self, x):
+        time.sleep(float(os.environ.get("SLEEP", "0")))  # how long it takes is no part of what the run is
+        return self.inner(x)
+
+
+def samples(changed=None):
+    x = torch.randn(80, 5, generator=torch.Generator().manual_seed(0))
+    if changed is not None:
+        x[changed] += 1
+    return x, torch.arange(80) % 3
+
+
+def attribute(folder, data=None):
+    references = torch.randn(9, 5, generator=torch.Generator().manual_seed(3))
+    method = axiograd.ExpectedGradients(Slow(), references, 3, generator=torch.Generator().manual_seed(4))
+    data = torch.utils.data.TensorDataset(*samples()) if data is None else data
+    loader = torch.utils.data.DataLoader(data, batch_size=4)
+    return axiograd.attribute_dataset(method, loader, out=folder, shard_bytes=100, progress=False)
+
+
+def reproduce(folder):
+    def square(n):
+        time.sleep(float(os.environ.get("SLEEP", "0")))
+        return {"square": n**2}
+
+    def works(_):
+        return [Work({"n": n}, lambda n=n: square(n)) for n in range(20)]
+
+    def table(records):
+        return Table(("n", "square"), tuple((piece.key["n"], piece.values["square"]) for piece in records.pieces))
+
+    item = Item("squares", "Squares", lambda _: Plan("integers", {"power": 2}, (works,)), table)
+    return run(item, Setting("real"), Path(folder), command="squares")
+
+
+def in_child(what, folder, seconds):
+    torch.set_num_threads(1)
+    os.environ["SLEEP"] = str(seconds)
+    with Path(os.devnull).open("w") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+        {"attribute": attribute, "reproduce": reproduce}[what](folder)

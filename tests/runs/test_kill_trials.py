@@ -1,0 +1,119 @@
+"""Killed at any moment and started again, a run ends with the bytes of one that was never killed."""
+
+import multiprocessing
+import random
+import shutil
+import time
+
+import pytest
+import torch
+
+from axiograd import AttributionDataset
+from axiograd.errors import StorageError
+from support.killable import attribute, in_child, reproduce, samples
+
+FILES = {"attribute": "shard-*.safetensors", "reproduce": "squares/real.json"}
+DONE = {"attribute": attribute, "reproduce": reproduce}
+
+
+@pytest.fixture(scope="module")
+def processes():
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["support.killable", "safetensors.torch", "rich.progress"])
+    return context
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory):
+    folders = {what: tmp_path_factory.mktemp(what) for what in DONE}
+    for what, folder in folders.items():
+        DONE[what](folder)
+    return {what: content(folder) for what, folder in folders.items()}
+
+
+def content(folder):
+    """All that is kept, but for the locks."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path.suffix != ".lock" and path.name != ".lock")
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def written(folder, what):
+    return sum(path.stat().st_size for path in list(folder.glob(FILES[what])) if path.exists())
+
+
+def killed(processes, what, folder, moments):
+    """Start it, and kill it when it has written something more."""
+    process = processes.Process(target=in_child, args=(what, folder, 0.005))
+    process.start()
+    before, share = written(folder, what), moments.randrange(1500)
+    deadline = time.monotonic() + 60
+    while process.is_alive() and written(folder, what) <= before + share:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    process.kill()
+    process.join()
+
+
+@pytest.mark.parametrize("trial", [0, *(pytest.param(i, marks=pytest.mark.long) for i in range(1, 16))])
+@pytest.mark.parametrize("what", DONE)
+def test_killed_at_random_moments(processes, unbroken, tmp_path, what, trial):
+    moments = random.Random(trial)
+    for _ in range(2):
+        killed(processes, what, tmp_path, moments)
+    DONE[what](tmp_path)
+    assert content(tmp_path) == unbroken[what]
+
+
+@pytest.mark.parametrize("kind", ["tensors", "read one by one", "stream"])
+@pytest.mark.parametrize("finished", [False, True])
+def test_another_data_set_is_not_mixed_in(unbroken, tmp_path, kind, finished):
+    """The same first batch, other rows later: 32 of 80 rows of a shorter run were once another set's."""
+
+    class OneByOne(torch.utils.data.Dataset):
+        def __init__(self, x, y):
+            self._x, self._y = x, y
+
+        def __len__(self):
+            return len(self._x)
+
+        def __getitem__(self, index):
+            return self._x[index], self._y[index]
+
+    class Stream(torch.utils.data.IterableDataset):
+        def __init__(self, x, y):
+            self._rows = list(zip(x, y, strict=True))
+
+        def __iter__(self):
+            return iter(self._rows)
+
+    make = {"tensors": torch.utils.data.TensorDataset, "read one by one": OneByOne, "stream": Stream}[kind]
+    attribute(tmp_path, make(*samples()))
+    if not finished:
+        index = AttributionDataset(tmp_path).index
+        for shard in index.shards[5:]:
+            (tmp_path / shard.file).unlink()
+    before = content(tmp_path)
+    for changed in (slice(8, None), 14, 79):
+        with pytest.raises(StorageError, match=r"belongs to another data set: batch \d+ is another one there"):
+            attribute(tmp_path, make(*samples(changed)))
+    if kind == "stream":
+        for rows, said in ((slice(60), "and 15 here"), (slice(12), "and 3 here")):
+            x, y = samples()
+            with pytest.raises(StorageError, match=f"it has 20 batches there, {said}"):
+                attribute(tmp_path, make(x[rows], y[rows]))
+    assert content(tmp_path).items() >= before.items()
+    attribute(tmp_path, make(*samples()))
+
+
+def test_two_reproductions_of_one_item(processes, tmp_path):
+    process = processes.Process(target=in_child, args=("reproduce", tmp_path, 0.2))
+    process.start()
+    deadline = time.monotonic() + 60
+    while not written(tmp_path, "reproduce") and time.monotonic() < deadline:
+        time.sleep(0.01)
+    with pytest.raises(StorageError, match=rf"Another process \({process.pid} on "):
+        reproduce(tmp_path)
+    process.kill()
+    process.join()
+    reproduce(tmp_path)
+    shutil.rmtree(tmp_path)
