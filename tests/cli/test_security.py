@@ -15,7 +15,7 @@ from safetensors.torch import save_file
 
 import axiograd as library
 from axiograd.errors import StorageError
-from axiograd.runs import load_tensors
+from axiograd.runs.tensors import load_tensors
 from axiograd.training import checkpoint
 from support.command import axiograd
 

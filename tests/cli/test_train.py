@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 from axiograd.cli.train import train
 from axiograd.errors import ConfigurationError
-from axiograd.runs import load_tensors
+from axiograd.runs.tensors import load_tensors
 from axiograd.training import checkpoint
 
 CONFIG = """

@@ -1,4 +1,4 @@
-from axiograd.runs import progress_bar
+from axiograd.runs.progress import progress_bar
 
 
 def test_the_bar_shows_what_is_done_and_a_note(capsys):

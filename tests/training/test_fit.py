@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from axiograd.attribution import InputXGradient, XGradient
 from axiograd.errors import ConfigurationError, NotFiniteError, StorageError
 from axiograd.priors import Gini, RightReasons
-from axiograd.runs import load_tensors
+from axiograd.runs.tensors import load_tensors
 from axiograd.training import AttributionLoss, Recipe, checkpoint, fit
 from axiograd.training.batches import Order
 from axiograd.training.loop import Run

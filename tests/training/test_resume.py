@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from axiograd.errors import StorageError
-from axiograd.runs import load_tensors
+from axiograd.runs.tensors import load_tensors
 from axiograd.training import checkpoint, loop
 from support.training_run import PRELOAD, die_while_writing, train, train_in_child
 

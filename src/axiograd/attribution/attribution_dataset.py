@@ -14,7 +14,7 @@ from torch.utils.data import Dataset
 
 from axiograd.attribution.store import Index, Shard, Store
 from axiograd.errors import StorageError
-from axiograd.runs import safetensors
+from axiograd.runs.tensors import safetensors
 
 #: Shards that stay mapped into memory at once.
 _OPEN = 16

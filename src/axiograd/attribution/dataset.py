@@ -25,7 +25,10 @@ from axiograd.attribution.references import _Loader
 from axiograd.attribution.store import Index, Store
 from axiograd.errors import ConfigurationError, InputError, StorageError
 from axiograd.homogeneity.behind import module_of
-from axiograd.runs import describe, digest, plain, progress_bar, refuse_other, safetensors, spread
+from axiograd.runs.identity import describe, digest, plain, refuse_other
+from axiograd.runs.progress import progress_bar
+from axiograd.runs.samples import spread
+from axiograd.runs.tensors import safetensors
 
 
 def attribute_dataset(

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, default_collate
 
 from axiograd.errors import BaselineError
-from axiograd.runs import describe_samples
+from axiograd.runs.samples import describe_samples
 
 
 class References(ABC):

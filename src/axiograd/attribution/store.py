@@ -14,7 +14,8 @@ from typing import Any
 from torch import Tensor
 
 from axiograd.errors import StorageError
-from axiograd.runs import alone, file_sha256, replacing, safetensors, writing
+from axiograd.runs.files import alone, replacing, writing
+from axiograd.runs.tensors import file_sha256, safetensors
 
 _FORMAT = 1
 _INDEX = "index.json"

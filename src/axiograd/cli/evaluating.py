@@ -19,7 +19,8 @@ from axiograd.cli.samples import Samples
 from axiograd.errors import ConfigurationError, StorageError
 from axiograd.metrics import Blur, best_overlap, energy_inside, masking_curves, pointing_game
 from axiograd.metrics.masking_value import MaskingValue
-from axiograd.runs import plain, refuse_other, write_atomically
+from axiograd.runs.files import write_atomically
+from axiograd.runs.identity import differences, plain
 
 MASKING = ("KPM", "KNM", "KAM", "RAM")
 LOCALISATION = ("energy inside", "pointing game", "best IoU")
@@ -48,7 +49,10 @@ class Measured:
             found = cls(content["identity"], int(content["done"]), dict(content["model"]), dict(content["methods"]))
         except (ValueError, KeyError, TypeError) as error:
             raise StorageError(f"{path} is not a file of `axiograd evaluate`: {error}; choose another one.") from error
-        refuse_other(path, found.identity, plain(identity), "Choose another -o file.")
+        if different := differences(found.identity, plain(identity)):
+            raise ConfigurationError(
+                f"{path} holds another evaluation; different are {'; '.join(different)}. Choose another -o file."
+            )
         return found
 
     def save(self, path: Path | None) -> None:

@@ -17,7 +17,8 @@ import torch
 
 from axiograd._version import __version__
 from axiograd.errors import ConfigurationError, StorageError
-from axiograd.runs import differences, write_atomically
+from axiograd.runs.files import write_atomically
+from axiograd.runs.identity import differences
 
 FORMAT = 1
 

@@ -19,7 +19,8 @@ from axiograd.errors import AxiogradError, ConfigurationError
 from axiograd.experiments.item import Item, Plan, Setting, Work
 from axiograd.experiments.records import Records, read
 from axiograd.experiments.rendering import Rendered, render
-from axiograd.runs import alone, check_writable, progress_bar
+from axiograd.runs.files import alone, check_writable
+from axiograd.runs.progress import progress_bar
 
 #: Where each item is defined. Modules are imported when asked for.
 ITEMS: Mapping[str, str] = {

@@ -24,7 +24,8 @@ import torch
 from torch import Tensor, nn
 
 from axiograd.errors import StorageError
-from axiograd.runs import load_tensors, save_tensors, sync, write_bytes, writing
+from axiograd.runs.files import sync, write_bytes, writing
+from axiograd.runs.tensors import load_tensors, save_tensors
 
 FORMAT = 1
 Tensors = dict[str, Tensor]

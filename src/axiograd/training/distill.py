@@ -10,7 +10,8 @@ from torch.nn import functional as F
 from torch.utils.data import Dataset
 
 from axiograd.errors import ConfigurationError
-from axiograd.runs import describe, describe_samples
+from axiograd.runs.identity import describe
+from axiograd.runs.samples import describe_samples
 from axiograd.training.batches import ensure_dataset
 from axiograd.training.fit import FitResult, fit
 from axiograd.training.mixup import MixedTarget, task_value

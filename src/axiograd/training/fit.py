@@ -12,7 +12,7 @@ from torch import nn
 
 from axiograd._half_precision import require_products
 from axiograd.errors import ConfigurationError, MissingExtraError
-from axiograd.runs import check_writable
+from axiograd.runs.files import check_writable
 from axiograd.training.batches import ensure_dataset
 from axiograd.training.compiled import CompileFallbackWarning
 from axiograd.training.loop import Run, Settings

@@ -10,17 +10,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from axiograd.errors import AxiogradError, ConfigurationError, StorageError
-from axiograd.runs import (
-    alone,
-    differences,
-    digest,
-    load_tensors,
-    refuse_other,
-    safetensors,
-    save_tensors,
-    unnamed,
-    writing,
-)
+from axiograd.runs.files import alone, writing
+from axiograd.runs.identity import differences, digest, refuse_other, unnamed
+from axiograd.runs.tensors import load_tensors, safetensors, save_tensors
 from axiograd.training import checkpoint
 from axiograd.training.checkpoint import (
     Checkpoint,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from axiograd.errors import MissingExtraError, StorageError
-from axiograd.runs import write_atomically, writing
+from axiograd.runs.files import write_atomically, writing
 
 Row = Mapping[str, float | int | str]
 #: With these every log of ours begins.

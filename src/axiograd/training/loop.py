@@ -14,7 +14,9 @@ from torch import nn
 
 from axiograd.errors import ConfigurationError, NotFiniteError, ProcessLostError
 from axiograd.priors.batch_mean import weighing
-from axiograd.runs import describe, describe_samples, plain, progress_bar, structure
+from axiograd.runs.identity import describe, plain, structure
+from axiograd.runs.progress import progress_bar
+from axiograd.runs.samples import describe_samples
 from axiograd.training.batches import Batch, Order, loader
 from axiograd.training.checkpoint import is_sharded
 from axiograd.training.distributed import refuse_sharded

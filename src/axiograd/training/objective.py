@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from axiograd.errors import ConfigurationError, NotFiniteError
 from axiograd.priors import Prior
-from axiograd.runs import describe
+from axiograd.runs.identity import describe
 from axiograd.training.batches import Batch
 from axiograd.training.compiled import CompiledStep
 from axiograd.training.loss import AttributionLoss, LossTerms
