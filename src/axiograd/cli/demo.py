@@ -50,7 +50,7 @@ def _tell(output: Output, out: Path, seed: int, images: int) -> None:
 
     from axiograd.experiments import demo as story
     from axiograd.experiments.demo_report import demo_report
-    from axiograd.runs import check_writable, replacing, write_atomically
+    from axiograd.runs.files import check_writable, replacing, write_atomically
 
     console = output.console
     check_writable(out)

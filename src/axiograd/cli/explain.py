@@ -76,7 +76,7 @@ def explain(
     with speaking(as_json=json) as output:
         from axiograd.cli.inputs import read_inputs, read_model
         from axiograd.cli.methods import Methods, read_methods
-        from axiograd.runs import check_writable
+        from axiograd.runs.files import check_writable
 
         if figures or arrays or report:
             check_writable(out)
