@@ -181,3 +181,10 @@ def test_a_killed_process_leaves_its_pieces(tmp_path):
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
     assert [piece["values"] for piece in json.loads(path.read_text())["pieces"]] == [{"v": 0}]
+
+
+def test_what_a_killed_process_was_writing_is_removed(tmp_path):
+    (tmp_path / "counting").mkdir()
+    (tmp_path / "counting" / ".real.json.0123abcd").write_text("{")
+    Counting().run(tmp_path)
+    assert not (tmp_path / "counting" / ".real.json.0123abcd").exists()

@@ -19,7 +19,7 @@ from axiograd.errors import AxiogradError, ConfigurationError
 from axiograd.experiments.item import Item, Plan, Setting, Work
 from axiograd.experiments.records import Records, read
 from axiograd.experiments.rendering import Rendered, render
-from axiograd.runs.files import alone, check_writable
+from axiograd.runs.files import alone, check_writable, remove_leftovers
 from axiograd.runs.progress import progress_bar
 
 #: Where each item is defined. Modules are imported when asked for.
@@ -111,6 +111,7 @@ def run(
     if not only_render:
         check_writable(whole.parent)
         with alone(whole.parent, f".{share.path(whole).name}.lock"):
+            remove_leftovers(share.path(whole))
             work_through(item, plan, whole, command=command, share=share)
     records = gathered(plan, whole, command)
     if not records.pieces:

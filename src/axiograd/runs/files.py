@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import secrets
 import socket
 import threading
@@ -47,6 +48,13 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> Path:
         with replacing(target) as building:
             write_bytes(building, content)
     return target
+
+
+def remove_leftovers(target: Path) -> None:
+    """Remove what a process that was killed while it replaced the file has left; its lock is held by the caller."""
+    for path in target.parent.glob(f".{target.name}.*"):
+        if re.fullmatch("[0-9a-f]{8}", path.suffix[1:]):
+            path.unlink(missing_ok=True)
 
 
 @contextmanager
