@@ -44,7 +44,7 @@ def attribute_dataset(
     shard_bytes: int = 2**26,
     progress: bool = True,
 ) -> AttributionDataset:
-    """Attribute every batch of a loader into safetensors shards; after an interruption the same call goes on.
+    """Attribute every batch of a loader into safetensors shards; after an interruption the same call resumes.
 
     Targets are the batches' labels, each sample's largest output ("predicted"), or what `attribute` takes. Generators
     that the method holds are seeded anew for each batch, from their state at the start, so that a resumed run equals

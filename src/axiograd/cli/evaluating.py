@@ -1,4 +1,4 @@
-"""Measurements on many samples, written after every batch, so that a run goes on where it stopped."""
+"""Measurements on many samples, written after every batch, so that a run resumes where it stopped."""
 
 from __future__ import annotations
 

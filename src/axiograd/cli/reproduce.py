@@ -50,7 +50,7 @@ def reproduce(
 
     * `axiograd reproduce table3 --imagenet ROOT --weights DIR` is the paper's own: ImageNet, published checkpoints.
 
-    Results are saved piece by piece in OUT/NAME/SCALE.json. **Stop whenever you like: the same command goes on**, and
+    Results are saved piece by piece in OUT/NAME/SCALE.json. **Stop whenever you like: the same command resumes**, and
     what is there already is not computed again. The table (.csv, .md) and the figure (.png, .pdf) are beside it.
 
     Several processes share the work: `torchrun --nproc-per-node 8 -m axiograd reproduce table3 …`, or one

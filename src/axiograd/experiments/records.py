@@ -1,4 +1,4 @@
-"""Results of an experiment as JSON, piece by piece, so that an interrupted one goes on where it stopped."""
+"""Results of an experiment as JSON, piece by piece, so that an interrupted one resumes where it stopped."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Runs an item of the paper piece by piece, alone or as one of several processes, and writes what follows from it.
 
-OUT/NAME/SCALE.json   records, saved after every piece; a run that was stopped goes on from there
+OUT/NAME/SCALE.json   records, saved after every piece; a run that was stopped resumes there
 OUT/NAME/SCALE.csv, .md, .png, .pdf
 OUT/NAME/SCALE.part-2-of-8.json   the records of one of several processes, until all pieces are there
 """

@@ -21,7 +21,7 @@ from axiograd.training.seeds import kept_rng, seed_everything
 
 
 def train_from(config: TrainingConfig, **overrides: Any) -> FitResult:
-    """Do what a configuration says; it goes on where the folder's last checkpoint is."""
+    """Do what a configuration says; it resumes from the folder's last checkpoint."""
     train_data, validation = build_data(config)
     with kept_rng():
         seed_everything(config.seed, "model")

@@ -51,7 +51,7 @@ class Settings:
 
 
 class Run:
-    """One training run: what it needs, where it is, and how it goes on."""
+    """One training run: what it needs, where it is, and how it resumes."""
 
     def __init__(self, fabric: Any, model: nn.Module, data: Any, objective: Objective, settings: Settings) -> None:
         self.fabric, self.objective, self.settings, self.recipe = fabric, objective, settings, settings.recipe

@@ -56,7 +56,7 @@ class Objective(ABC):
         """Go to the device that the model is on."""
 
     def tensors(self) -> dict[str, Tensor]:
-        """What a checkpoint must hold so that the objective goes on as if it had not stopped."""
+        """What a checkpoint must hold so that the objective resumes as if it had not stopped."""
         return {}
 
     def load(self, tensors: dict[str, Tensor]) -> None:  # noqa: B027 - most have nothing to load
