@@ -1,6 +1,6 @@
 """Export every architecture of `reach.py`, stripped and lifted, and write how far off and how fast the files are.
 
-    python benchmarks/export.py                        # all that are not in results/export/zoo.json yet
+    python benchmarks/export.py                        # all that are not in benchmarks/results/export.json yet
     python benchmarks/export.py resnet18 vit_b_16 --again
     python benchmarks/export.py --minutes 20           # stop after so long; a later run goes on
     python benchmarks/export.py --render               # the table alone
@@ -28,7 +28,7 @@ import axiograd
 from support.torchvision import torchvision_models
 
 ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "results" / "export" / "zoo.json"
+RESULTS = ROOT / "benchmarks" / "results" / "export.json"
 TABLE = ROOT / "benchmarks" / "results" / "export.md"
 RUNS = 7
 STEPS = 50
@@ -88,7 +88,8 @@ def render(lines: list[dict[str, Any]]) -> str:
     summary = (
         f"{len(lines)} models of {len({n['name'] for n in lines})} architectures: {len(good)} exported, {len(tied)} of "
         f"them with ties, {len(quick)} no slower than eager. In the median the file is {ratio:.1f} times as fast as "
-        f"eager, and {against:.0f} times as fast as Captum's IG({STEPS})."
+        f"eager, and {against:.0f} times as fast as Captum's IG({STEPS}); on a machine with other work, such ratios are "
+        "rough. Architectures that are missing have not been run yet; the command goes on with them."
     )
     head = [
         "# Export: prediction and attribution in one ONNX file",
