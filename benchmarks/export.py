@@ -88,7 +88,7 @@ def render(lines: list[dict[str, Any]]) -> str:
     summary = (
         f"{len(lines)} models of {len({n['name'] for n in lines})} architectures: {len(good)} exported, {len(tied)} of "
         f"them with ties, {len(quick)} no slower than eager. In the median the file is {ratio:.1f} times as fast as "
-        f"eager, and {against:.0f} times as fast as Captum's IG({STEPS}); on a machine with other work, such ratios are "
+        f"eager, and {against:.0f} times as fast as Captum's IG({STEPS}); on a busy machine such ratios are "
         "rough. Architectures that are missing have not been run yet; the command goes on with them."
     )
     head = [
