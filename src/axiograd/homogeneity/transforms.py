@@ -54,5 +54,5 @@ class _NoCuts(TorchFunctionMode):
         result = func(*args, **(kwargs or {}))
         hidden = not torch.is_grad_enabled() and isinstance(result, Tensor) and result.is_floating_point()
         if func in _CUTS or hidden:
-            raise CutInTransformError("the gradient is cut inside or beside a torch.func transform")
+            raise CutInTransformError("the gradient is cut inside or beside a torch.func transform.")
         return result
