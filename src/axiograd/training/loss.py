@@ -27,7 +27,7 @@ from axiograd.errors import ConfigurationError, DisconnectedError
 from axiograd.homogeneity.behind import module_of
 from axiograd.homogeneity.model import out_of_parallel
 from axiograd.training.distributed import refuse_sharded, refuse_static_graph, searches_its_graph
-from axiograd.training.held_gates.operators import NotHeldError, RowsInteractError
+from axiograd.training.held_gates.operators import NotHeldError, NotSharedError
 from axiograd.training.held_gates.step import Separate, differentiate_held, differentiate_shared, record
 from axiograd.training.mixup import task_value
 from axiograd.training.schedules import Schedule, ensure_schedule, weight_at
@@ -64,7 +64,7 @@ class Bound:
     connected: bool = False
     #: Why second derivatives are needed: "" if they are not, None if that is not known yet.
     why_twice: str | None = None
-    #: What is known of samples that depend on each other; None if they do.
+    #: Programs whose samples do not depend on each other; None if task and prior cannot share their products.
     separate: Separate | None = field(default_factory=Separate)
     #: Multiplications with weights per sample.
     work: float = 0.0
@@ -181,7 +181,7 @@ class AttributionLoss(nn.Module):
             call = method._call(inputs, target, None, additional, wants_outputs=True, **how)  # noqa: SLF001 (a method's own)
             try:
                 found: Explanation = method._explained(replace(call, through=through), target)  # noqa: SLF001
-            except RowsInteractError:
+            except NotSharedError:
                 bound.separate = None
             except NotHeldError as reason:
                 bound.why_twice = str(reason)

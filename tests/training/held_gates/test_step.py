@@ -231,6 +231,37 @@ def test_outputs_without_a_dimension_of_their_own(outputs) -> None:
     same((model, x, y), outputs, BACKWARD["total"], task=F.mse_loss)
 
 
+class Several(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.left, self.right, self.last = nn.Linear(4, 6), nn.Linear(3, 6), nn.Linear(6, 3)
+
+    def forward(self, left, right):
+        hidden = self.left(left) + self.right(right)
+        return {"logits": self.last(hidden.relu()), "hidden": hidden}
+
+
+@pytest.mark.parametrize("outputs", OUTPUTS)
+def test_several_inputs_and_outputs(outputs) -> None:
+    torch.manual_seed(0)
+    model, x, y = Several().double(), torch.randn(4, 7, dtype=torch.float64), torch.arange(4) % 3
+    found = []
+    for twice in (False, True):
+        loss = AttributionLoss(
+            lambda out, y: F.cross_entropy(out["logits"], y) + out["hidden"].square().mean(),
+            L1(),
+            method=InputXGradient,
+            outputs=outputs,
+            of=1,
+            generator=torch.Generator().manual_seed(0),
+            double_backward=twice,
+        )
+        loss(model, (x[:, :4], x[:, 4:]), y).total.backward()
+        assert (loss.why_twice == "") is not twice
+        found.append(grads(model))
+    torch.testing.assert_close(*found, rtol=1e-12, atol=1e-13)
+
+
 def test_a_mixed_target(case) -> None:
     model, x, y = case
     mixed = MixedTarget(y, y.flip(0), 0.3)

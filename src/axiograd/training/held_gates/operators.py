@@ -20,8 +20,8 @@ class NotHeldError(Exception):
     """Why this step cannot be made with held gates."""
 
 
-class RowsInteractError(NotHeldError):
-    """A sample's output depends on another sample, so that they cannot be shifted one by one."""
+class NotSharedError(NotHeldError):
+    """Why the gates can be held, but the task and the prior cannot share their products with the weights."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from torch.utils import _pytree as pytree
 
 from axiograd.attribution.arguments import Arguments, Model
 from axiograd.attribution.passes import Pass, Score, check_finite, leaves
-from axiograd.training.held_gates.operators import NotHeldError, RowsInteractError
+from axiograd.training.held_gates.operators import NotHeldError, NotSharedError
 from axiograd.training.held_gates.tape import Entry, Recorder, Tape, Tensors
 
 #: In units of the number format's own rounding: two gradients closer than this are multiples of each other.
@@ -232,7 +232,8 @@ def record(
     recorder = Recorder(roots, attached=attached)
     with recorder:
         outputs = arguments.call(model, list(roots))
-    tensors = [t for t in pytree.tree_leaves(outputs) if isinstance(t, Tensor)]
+    found = [t for t in pytree.tree_leaves(outputs) if isinstance(t, Tensor)]
+    tensors = list({id(t): t for t in found}.values())
     slots = recorder.finish(tensors)
     moving = [t for t, slot in zip(tensors, slots, strict=True) if slot is not None]
     if not moving:
@@ -246,6 +247,10 @@ def differentiate_held(model: Model, arguments: Arguments, score: Score, *, crea
     """Outputs with autograd's own graph, and a gradient whose dependence on the weights needs no second derivative."""
     x = leaves(arguments.features, create_graph=create_graph)
     held, outputs, moving = record(model, arguments, x, attached=True)
+    # One output may be made from another: the score is to be differentiated by each alone.
+    own = {id(t): t.view_as(t) for t in moving}
+    outputs = pytree.tree_map_only(Tensor, lambda t: own.get(id(t), t), outputs)
+    moving = list(own.values())
     scores = _one_score(score(outputs))
     # The score of a logarithm has weights that depend on the outputs.
     weights: tuple[Tensor | None, ...] = torch.autograd.grad(scores.sum(), moving, create_graph=True, allow_unused=True)
@@ -268,7 +273,7 @@ class Separate:
         program = held.tape.program
         if program not in self._known:
             if held.rows_interact():
-                raise RowsInteractError("samples of the batch depend on each other.")
+                raise NotSharedError("samples of the batch depend on each other.")
             self._known = [program, *self._known[:7]]
 
 
@@ -285,7 +290,7 @@ def differentiate_shared(
     x = leaves(arguments.features, create_graph=create_graph)
     held, outputs, moving = record(model, arguments, [xi.detach().requires_grad_() for xi in x], attached=False)
     if len(moving) != 1:
-        raise NotHeldError(f"{len(moving)} outputs depend on the input, and the task may use all of them.")
+        raise NotSharedError(f"{len(moving)} outputs depend on the input, and the task may use all of them.")
     separate.check(held)
     result, *ways = _Outputs.apply(held, moving[0].detach(), len(x), *x, *held.tape.weights)  # type: ignore[no-untyped-call]
     outputs = pytree.tree_map_only(Tensor, lambda t: result if t is moving[0] else t, outputs)
