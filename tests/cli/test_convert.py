@@ -72,6 +72,27 @@ def test_examples_set_the_scale(mine, table, tmp_path):
     assert float(load_file(file)["radius"]) == pytest.approx(float(rows.square().mean().sqrt()))
 
 
+def test_a_strip_is_fitted_to_its_examples(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    file, rows = tmp_path / "x.safetensors", torch.randn(60, 5) + 2
+    torch.manual_seed(0)
+    trained = library.models.get_model("mlp", in_channels=5, hidden=[4])
+    torch.save(trained.state_dict(), tmp_path / "mlp.pt")
+    lines = [",".join(f"{value:.5f}" for value in row) for row in rows.tolist()]
+    (tmp_path / "rows.csv").write_text("\n".join(["a,b,c,d,e", *lines]))
+    call = ("mlp", *SMALL, "--weights", tmp_path / "mlp.pt", "-o", file, "--examples", tmp_path / "rows.csv", "--json")
+    done = axiograd("convert", *call)
+    assert done.code == 0, done.err
+    x = torch.randn(30, 5) + 2
+    names = {}
+    exec(done.json["python"], names)
+    for loaded in (names["model"], load_model(str(file))):
+        outputs = loaded(x)
+        assert (outputs - trained(x)).norm() < 0.2 * (trained(x) - trained(x).mean(0)).norm()
+        torch.testing.assert_close(loaded(3 * x), 3 * outputs)
+    assert axiograd("check", file).code == 0
+
+
 def test_what_cannot_be_stripped_is_1_and_leaves_no_file(tmp_path):
     (tmp_path / "squash.py").write_text(
         "import torch\nclass Squash(torch.nn.Module):\n    def forward(self, x):\n        return torch.sign(x)\n"

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from axiograd.homogeneity import Certificate, Conversion
 
 _VIOLATIONS = 3
+#: Example inputs that a conversion walks through, and those that a strip is fitted to.
+_EXAMPLES, _FITTED = 16, 160
 #: Below this share of unchanged top classes, a converted model is not ready for use.
 _LITTLE = 0.5
 
@@ -41,7 +43,9 @@ def convert(
             "--examples", metavar="INPUT", help="Images, a folder, a table or a data set to calibrate on; repeatable."
         ),
     ] = None,
-    n_examples: Annotated[int, typer.Option(help="How many of them are used.", min=2)] = 16,
+    n_examples: Annotated[
+        int | None, typer.Option(help="How many of them are used: 160 for strip, 16 for lift.", min=2)
+    ] = None,
     preprocess: options.Preprocessing = None,
     size: options.Size = None,
     mean: options.Mean = None,
@@ -57,8 +61,9 @@ def convert(
 ) -> None:
     """Convert a model into an X-DNN, prove it, and save its weights with the recipe to rebuild it.
 
-    strip is the paper's way and wants some fine-tuning where much was taken out; lift works for any architecture and
-    changes no weight, and its outputs no longer depend on the input's scale other than by that factor. Both are
+    strip is the paper's way. With more than 16 examples it is fitted to them, layer by layer, where a network has only
+    convolutions, linear layers, batch norms and ReLUs; otherwise it wants fine-tuning. lift works for any architecture
+    and changes no weight, and its outputs no longer depend on the input's scale other than by that factor. Both are
     calibrated on example inputs of the data's scale: give real ones. The file is plain safetensors; `check`,
     `explain` and `evaluate` take it as SPEC (or, for your own Python, as --weights beside the SPEC).
 
@@ -74,7 +79,7 @@ def convert(
         from axiograd.cli.converted import Recipe, save
         from axiograd.cli.inputs import read_inputs, read_model, suggestion
         from axiograd.cli.spec import example_input
-        from axiograd.homogeneity import certify, to_xdnn
+        from axiograd.homogeneity import certify
 
         given = options.read_settings(settings)
         bare = read_model(spec, weights, settings, download=download)
@@ -95,10 +100,11 @@ def convert(
                 standardise=standardise,
                 statistics=statistics,
             )
-            x, source = _spread(samples, model, n_examples)
+            x, source = _spread(samples, model, n_examples or (_FITTED if how == "strip" else _EXAMPLES))
             table = samples.table
+        images, x = x, x[:_EXAMPLES]
         before = certify(model, x)
-        conversion = to_xdnn(model, x, how=cast("Literal['strip', 'lift']", how))
+        conversion, calibrated = _convert(model, x, images if examples is not None else None, how)
         recipe = Recipe(
             spec=spec,
             how=cast("Literal['strip', 'lift']", how),
@@ -107,6 +113,7 @@ def convert(
             weights=weights,
             examples=source,
             table=table,
+            calibrated=calibrated,
         )
         save(out, conversion.model, recipe)
         _check_again(spec, out, given, conversion, x)
@@ -132,6 +139,17 @@ def convert(
                 "python": code,
             }
         )
+
+
+def _convert(model: nn.Module, x: Tensor, images: Tensor | None, how: str) -> tuple[Conversion, bool]:
+    """The conversion, and whether it is a strip fitted to the images: where that has a form, and they suffice."""
+    from axiograd.errors import ConversionError, InputError
+    from axiograd.homogeneity import to_xdnn
+
+    if how == "strip" and images is not None and len(images) > _EXAMPLES:
+        with suppress(ConversionError, InputError):
+            return to_xdnn(model, x, calibration=images), True
+    return to_xdnn(model, x, how=cast("Literal['strip', 'lift']", how)), False
 
 
 def _spread(samples: Samples, model: nn.Module, n: int) -> tuple[Tensor, str]:
@@ -210,12 +228,17 @@ def _in_python(spec: str, out: Path, recipe: Any, conversion: Conversion, x: Ten
     else:
         options_ = "".join(f", {key}={value!r}" for key, value in recipe.settings.items())
         built = f'\nmodel = axiograd.models.get_model("{spec}"{options_})'
+    example = f"torch.randn(2, {', '.join(map(str, recipe.shape))})"
+    converted = (
+        f"axiograd.homogeneity.calibrated_layout(model.eval(), {example})"
+        if recipe.calibrated
+        else f'axiograd.to_xdnn(model.eval(), {example}, how="{recipe.how}").model'
+    )
     return (
         "import axiograd, torch\n"
         "from safetensors.torch import load_file\n"
         f"{built}\n"
-        f"model = axiograd.to_xdnn(model.eval(), torch.randn(2, {', '.join(map(str, recipe.shape))}), "
-        f'how="{recipe.how}").model\n'
+        f"model = {converted}\n"
         f'model.load_state_dict(load_file("{out}"))'
     )
 

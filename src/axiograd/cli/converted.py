@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from axiograd._version import __version__
 from axiograd.cli.tables import Statistics, TableOptions
 from axiograd.errors import ConfigurationError, MissingExtraError, StorageError
-from axiograd.homogeneity import to_xdnn
+from axiograd.homogeneity import calibrated_layout, to_xdnn
 from axiograd.models import get_model
 from axiograd.models.registry import check_settings
 from axiograd.runs.files import write_atomically
@@ -44,6 +44,8 @@ class Recipe:
     examples: str = ""
     #: How tables were prepared: standardise, missing, and mean and standard deviation by column.
     table: dict[str, Any] = field(default_factory=dict)
+    #: Fitted to examples, which the layout of its network shows.
+    calibrated: bool = False
     version: str = __version__
     format: int = FORMAT
 
@@ -83,7 +85,15 @@ class Recipe:
 def _checked(content: Any) -> Recipe:
     """A recipe whose every field has its type: what is in a file may be anything."""
     kinds: dict[str, Any] = {"spec": str, "how": str, "shape": list}
-    further = {"settings": dict, "examples": str, "version": str, "format": int, "table": dict, "weights": str | None}
+    further = {
+        "settings": dict,
+        "examples": str,
+        "version": str,
+        "format": int,
+        "table": dict,
+        "weights": str | None,
+        "calibrated": bool,
+    }
     if not isinstance(content, dict) or kinds.keys() - content.keys() or content.keys() - {*kinds, *further}:
         raise TypeError(f"it is an object with {', '.join(kinds)}, and may have {', '.join(further)}.")
     if wrong := [
@@ -128,7 +138,10 @@ def rebuild(model: nn.Module, recipe: Recipe, path: str | Path) -> nn.Module:
     parameter = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
     generator = torch.Generator().manual_seed(0)
     example = torch.randn(2, *recipe.shape, generator=generator).to(parameter.dtype)
-    converted = to_xdnn(model.eval(), example, how=recipe.how).model
+    if recipe.calibrated:
+        converted: nn.Module = calibrated_layout(model.eval(), example)
+    else:
+        converted = to_xdnn(model.eval(), example, how=recipe.how).model
     state = _state(Path(path))
     own = converted.state_dict()
     wrong = [

@@ -7,9 +7,11 @@ from axiograd.homogeneity.certificate import (
 )
 from axiograd.homogeneity.certification import certify as certify
 from axiograd.homogeneity.conversion import (
+    Calibration as Calibration,
     Conversion as Conversion,
     Edit as Edit,
     Lifted as Lifted,
+    calibrated_layout as calibrated_layout,
     energy_share as energy_share,
     to_xdnn as to_xdnn,
 )

@@ -17,6 +17,12 @@ Modules are exchanged; functions in a module's own forward are rewritten as it r
 own. The first dimension is taken for the batch.
 """
 
+from axiograd.homogeneity.conversion.calibrated import (
+    Calibration as Calibration,
+    LayerFit as LayerFit,
+    OverfittingWarning as OverfittingWarning,
+    calibrated_layout as calibrated_layout,
+)
 from axiograd.homogeneity.conversion.convert import Conversion as Conversion, to_xdnn as to_xdnn
 from axiograd.homogeneity.conversion.counterparts import (
     Counterpart as Counterpart,

@@ -10,12 +10,13 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from axiograd._typing import Inputs
-from axiograd.errors import ConfigurationError, ConversionError, InputError
+from axiograd.errors import AxiogradError, ConfigurationError, ConversionError, InputError
+from axiograd.homogeneity.conversion.calibrated import Calibration, LayerFit, calibrated_strip, warn_of_overfitting
 from axiograd.homogeneity.conversion.calibration import in_mode, restored
 from axiograd.homogeneity.conversion.example import ExampleCall, Mask, Slot, ensure_module
 from axiograd.homogeneity.conversion.lift import Lifted, energy_parts, mask_for
 from axiograd.homogeneity.conversion.scale import joint_rms
-from axiograd.homogeneity.conversion.strip import Edit, Prove, strip
+from axiograd.homogeneity.conversion.strip import LIFT_INSTEAD, Edit, Prove, strip
 
 if TYPE_CHECKING:
     from axiograd.homogeneity.certificate import Certificate
@@ -47,6 +48,8 @@ class Conversion:
     added: tuple[str, ...] = ()
     #: Of a lift: Σ|F − x·∇f| / Σ|F| over the largest outputs of the examples, the part that is an energy map.
     energy: float | None = None
+    #: Of a calibrated strip: how much of each layer is reproduced, on calibration and on held-out inputs.
+    layers: tuple[LayerFit, ...] = ()
 
     def __str__(self) -> str:
         exact = "exact" if self.certificate.exact else "up to the epsilons that the certificate names"
@@ -58,6 +61,12 @@ class Conversion:
             lines.append(
                 f"energy map: {self.energy:.0%} of the outputs (F − x·∇f, shared out as x²/‖x‖²); "
                 "the rest is Input×Gradient of the original"
+            )
+        if self.layers:
+            last, weakest = self.layers[-1], min(self.layers, key=lambda layer: layer.held_out)
+            lines.append(
+                f"calibration: the last layer reproduces {last.held_out:.3f} of the original's on held-out inputs "
+                f"({last.calibration:.3f} on the others), the weakest, {weakest.name}, {weakest.held_out:.3f}"
             )
         lines.append(f"{len(self.edits)} edits:")
         return "\n".join(lines + _table(self.edits))
@@ -86,6 +95,7 @@ def to_xdnn(
     radius: float | None = None,
     baseline: Any = None,
     mask: Mask | None = None,
+    calibration: Any = None,
     additional_forward_args: Any = None,
 ) -> Conversion:
     """Convert a copy of the model into a nonnegatively homogeneous network, F(αx) = α·F(x), and prove that it is one.
@@ -94,6 +104,9 @@ def to_xdnn(
     Padding has no part in either: `mask` is the name or the position of the argument that is nonzero (or True) for the
     tokens that count, or a function of the model's arguments that returns it; `attention_mask` and PyTorch's
     `key_padding_mask`s are found without it.
+
+    With `calibration` (unlabelled inputs as a tensor, as a loader, or in a `Calibration`) strip keeps the accuracy:
+    biases are read off the input and weights fitted by least squares, layer by layer.
 
     >>> import torch
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 2))
@@ -105,6 +118,8 @@ def to_xdnn(
         raise ConfigurationError(f"how={how!r}; choose 'strip' or 'lift'.")
     if how == "strip" and (radius is not None or baseline is not None):
         raise ConfigurationError("radius and baseline belong to how='lift'; for 'strip', centre the inputs yourself.")
+    if how == "lift" and calibration is not None:
+        raise ConfigurationError("calibration belongs to how='strip'; a lift takes its radius from the example inputs.")
     module = ensure_module(model)
     call = ExampleCall.ensure(module, example_inputs, additional_forward_args, baseline=baseline, mask=mask)
     try:
@@ -121,8 +136,11 @@ def to_xdnn(
 
         return certify(candidate, example_inputs, baseline=baseline, additional_forward_args=additional_forward_args)
 
-    energy = None
-    if how == "strip":
+    energy: float | None = None
+    layers: tuple[LayerFit, ...] = ()
+    if calibration is not None:
+        result, further, certificate, layers = _calibrate(twin, call, calibration, prove)
+    elif how == "strip":
         result, further, certificate = strip(twin, call, prove)
     else:
         result, further, certificate = _lift(twin, call, output, prove, radius=radius, baseline=baseline)
@@ -138,6 +156,7 @@ def to_xdnn(
         removed=tuple(sorted(before - after)),
         added=tuple(sorted(after - before)),
         energy=energy,
+        layers=layers,
     )
 
 
@@ -163,6 +182,34 @@ def _run(model: nn.Module, call: ExampleCall) -> Any:
             f"{type(model).__name__} itself fails on the example inputs ({type(error).__name__}: {error}): pass inputs "
             "with which it runs."
         ) from error
+
+
+def _calibrate(
+    model: nn.Module, call: ExampleCall, given: Any, prove: Prove
+) -> tuple[nn.Module, list[Edit], "Certificate", tuple[LayerFit, ...]]:
+    """Strip by least squares; what comes out is proved or refused."""
+    name, training = type(model).__name__, model.training
+    args = call.arguments.args
+    if len(args) != 1 or call.arguments.kwargs or not isinstance(args[0], Tensor):
+        raise ConversionError(f"{name} is called with more than one tensor; calibration is for models of one input.")
+    try:
+        result, layers = calibrated_strip(model, args[0], Calibration.ensure(given))
+    except AxiogradError:
+        raise
+    except Exception as error:
+        raise ConversionError(
+            f"{name} could not be calibrated ({type(error).__name__}: {error}). {LIFT_INSTEAD}"
+        ) from error
+    certificate = prove(result)
+    if not (certificate.ok and certificate.exact):
+        raise ConversionError(
+            f"{name} has more than convolutions, linear layers, batch norms and piecewise-linear operators, for which "
+            f"calibration is; what is left:\n{certificate}\n"
+            f"strip without calibration exchanges such operators; {LIFT_INSTEAD}"
+        )
+    warn_of_overfitting(layers)
+    edits = [Edit(layer.name, "affine layer with its norm", "W h + b·c(h), fitted") for layer in layers]
+    return result.train(training), edits, certificate, layers
 
 
 def _lift(

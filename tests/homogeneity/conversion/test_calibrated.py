@@ -1,0 +1,206 @@
+"""Strip with calibration, against closed forms and brute force in float64."""
+
+import copy
+import io
+import pickle
+
+import pytest
+import torch
+from torch import nn
+
+from axiograd.errors import ConfigurationError, ConversionError, InputError
+from axiograd.homogeneity import certify, to_xdnn
+from axiograd.homogeneity.conversion import Calibration, OverfittingWarning
+
+EXACT = {"ridge": 1e-13, "bias_ridge": 1e-13}
+
+
+def _warm(net, shape, shift=0.5):
+    """A network whose norms have seen data."""
+    net.train()
+    for _ in range(5):
+        net(torch.randn(32, *shape) + shift)
+    return net.eval()
+
+
+class Residual(nn.Module):
+    def __init__(self, channels, *, groups=1, capped=False):
+        super().__init__()
+        self.first = nn.Conv2d(channels, channels, 3, padding=1, groups=groups, bias=False)
+        self.second = nn.Conv2d(channels, channels, 3, padding=2, dilation=2)
+        self.norms = nn.ModuleList([nn.BatchNorm2d(channels), nn.BatchNorm2d(channels)])
+        self.act = nn.ReLU6() if capped else nn.ReLU()
+
+    def forward(self, x):
+        h = self.act(self.norms[0](self.first(x)))
+        return (self.norms[1](self.second(h)) + x).relu_()
+
+
+def _network(**kwargs):
+    stem = [nn.Conv2d(3, 8, 3, stride=2), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.MaxPool2d(2)]
+    head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(), nn.Linear(8, 5)]
+    return _warm(nn.Sequential(*stem, Residual(8, **kwargs), Residual(8, **kwargs), *head), (3, 20, 20))
+
+
+@pytest.fixture(scope="module")
+def images():
+    return torch.randn(90, 3, 20, 20, generator=torch.Generator().manual_seed(3)) + 0.5
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"groups": 2}, {"groups": 8, "capped": True}], ids=["plain", "grouped", "caps"])
+def test_the_original_is_reproduced_where_strip_loses_it(images, kwargs, assert_degree):
+    net = _network(**kwargs)
+    conversion = to_xdnn(net, images[:4], calibration=images[:80])
+    assert (conversion.certificate.degree, conversion.certificate.exact) == (1.0, True)
+    assert conversion.certificate.piecewise_linear
+    assert_degree(conversion.model, images[80:])
+    assert [layer.name for layer in conversion.layers][:3] == ["0", "4.first", "4.second"]
+    assert all(layer.held_out > 0.9 for layer in conversion.layers[:-1])
+    wanted = net(images[80:]).detach()
+    spread = (wanted - wanted.mean(0)).norm()
+    error = (conversion.model(images[80:]) - wanted).norm() / spread
+    stripped = to_xdnn(net, images[:4]).model
+    assert error < 0.5 < (stripped(images[80:]) - wanted).norm() / spread
+
+
+@pytest.mark.parametrize(
+    "form", [{"fit_weights": False}, {"read_biases": False}, {}], ids=["biases", "weights", "both"]
+)
+def test_activations_that_carry_a_constant_are_reproduced_exactly(form):
+    """One input is always 1: a linear network can read its biases off it, and least squares must find that."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(5, 6), nn.Linear(6, 4)).double()
+    x = torch.randn(200, 5).double()
+    x[:, 0] = 1
+    conversion = to_xdnn(net, x[:4], calibration=Calibration(x, **EXACT, **form))
+    fresh = torch.randn(50, 5).double()
+    fresh[:, 0] = 1
+    torch.testing.assert_close(conversion.model(fresh), net(fresh), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(conversion.model(3 * fresh), 3 * net(fresh), rtol=1e-6, atol=1e-6)
+    assert all(layer.held_out == pytest.approx(1) for layer in conversion.layers)
+
+
+def test_weights_are_those_of_ridge_regression():
+    """Without biases to read, W + ΔW minimises ‖(W + ΔW) h − W h − b‖² + λ‖ΔW‖²: the normal equations, by hand."""
+    torch.manual_seed(0)
+    net, x = nn.Linear(4, 3).double(), torch.randn(60, 4).double()
+    model = to_xdnn(net, x, calibration=Calibration(x, read_biases=False, held_out=0, ridge=0.1)).model
+    gram = x.T @ x
+    change = torch.linalg.solve(gram + 0.1 * gram.diagonal().mean() * torch.eye(4), x.T @ net.bias.expand(60, 3))
+    torch.testing.assert_close(model(x), x @ (net.weight.T + change))
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.Conv1d(3, 4, 3, stride=2, padding=1),
+        nn.Conv2d(4, 6, (3, 2), stride=(1, 2), padding=(2, 0), dilation=(2, 1), groups=2),
+        nn.Conv3d(2, 3, 2),
+    ],
+    ids=["1d", "2d", "3d"],
+)
+def test_patches_are_what_the_convolution_sees(layer):
+    """With a constant channel the bias can be built from weights; only right patches find it."""
+    layer = copy.deepcopy(layer).double()
+    groups, dims = layer.groups, layer.weight.dim() - 2
+    x = torch.randn(40, layer.in_channels, *[7] * dims).double()
+    x[:, :: layer.in_channels // groups] = 1
+    layer.padding = (0,) * dims
+    calibration = Calibration(x, read_biases=False, ridge=1e-13, patches=100)
+    model = to_xdnn(layer, x[:2], calibration=calibration).model
+    torch.testing.assert_close(model(x), layer(x), rtol=1e-6, atol=1e-6)
+
+
+def test_the_bias_free_form_has_no_biases(images):
+    model = to_xdnn(_network(), images[:4], calibration=Calibration(images, read_biases=False)).model
+    assert not [name for name, _ in model.named_parameters() if "bias" in name or "reader" in name]
+
+
+def test_a_norm_before_the_convolution():
+    net = _warm(
+        nn.Sequential(nn.BatchNorm2d(3), nn.ReLU(), nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(144, 2)), (3, 8, 8)
+    )
+    x = torch.randn(60, 3, 8, 8) + 0.5
+    assert to_xdnn(net, x[:2], calibration=x).layers[0].calibration > 0.9
+
+
+def test_it_is_the_same_every_time_and_the_model_stays_as_it_was(images):
+    net = _network().train()
+    before, state = copy.deepcopy(net.state_dict()), torch.get_rng_state()
+    one, two = (to_xdnn(net, images[:4], calibration=images).model for _ in range(2))
+    assert torch.equal(one(images[:8]), two(images[:8]))
+    assert all(torch.equal(v, before[k]) for k, v in net.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), state)
+    assert net.training
+    assert one.training
+
+
+def test_tensors_loaders_and_generators_are_one(images):
+    x = images.flatten(1)[:, :6].contiguous()
+    net = nn.Sequential(nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 2))
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, torch.zeros(90)), batch_size=7)
+    forms = (x, loader, (batch for batch in x.split(11)), Calibration(x))
+    first, *others = (to_xdnn(net, x[:4], calibration=form).model(x[:6]) for form in forms)
+    for other in others:
+        assert torch.equal(first, other)
+
+
+def test_it_is_saved_loaded_and_trained(images):
+    net = _network(capped=True)
+    model = to_xdnn(net, images[:4], calibration=images).model
+    expected = model(images[:6])
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    for twin in (torch.load(file, weights_only=False), copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
+        assert torch.equal(twin(images[:6]), expected)
+    other = to_xdnn(_network(capped=True), images[:4], calibration=Calibration(images, patches=1)).model
+    other.load_state_dict(model.state_dict())
+    assert torch.equal(other(images[:6]), expected)
+    model(images).square().mean().backward()
+    assert all(p.grad is not None for p in model.parameters())
+    assert certify(model, images[:4]).degree == 1.0
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (torch.randn(1, 3, 20, 20), "1 images; it needs at least 8"),
+        (torch.ones(20, 3, 20, 20) * torch.rand(20, 1, 1, 1), "constant"),
+        (torch.randn(1, 3, 20, 20).expand(20, -1, -1, -1), "all the same"),
+        (torch.randn(20, 3, 24, 24), r"shape \(3, 24, 24\), the example inputs \(3, 20, 20\)"),
+        (torch.full((20, 3, 20, 20), torch.nan), "image 0 has NaN"),
+        (torch.randint(9, (20, 3, 20, 20)), "int64"),
+        ([], "0 images"),
+        (3, "is a int"),
+        (["photo.jpg"], "batch of str"),
+    ],
+)
+def test_bad_images_are_refused(bad, message):
+    with pytest.raises(InputError, match=message):
+        to_xdnn(_network(), torch.randn(2, 3, 20, 20), calibration=bad)
+
+
+def test_too_few_images_are_noticed():
+    """60 weights build a constant out of noise on 30 samples, and not on others."""
+    net, x = nn.Linear(60, 5), torch.randn(40, 60)
+    nn.init.normal_(net.bias, std=3.0)
+    with pytest.warns(OverfittingWarning, match="use more images"):
+        to_xdnn(net, x[:2], calibration=Calibration(x, read_biases=False, ridge=1e-6, held_out=0.25))
+
+
+@pytest.mark.parametrize("layer", [nn.SiLU(), nn.LayerNorm(6), nn.Softmax(-1)])
+def test_what_has_no_such_form_is_refused(layer):
+    x = torch.randn(30, 4)
+    with pytest.raises(ConversionError, match=r"(?s)what is left.*lift"):
+        to_xdnn(nn.Sequential(nn.Linear(4, 6), layer, nn.Linear(6, 2)), x, calibration=x)
+
+
+def test_misplaced_options_are_refused():
+    x = torch.randn(30, 4)
+    with pytest.raises(ConfigurationError, match="belongs to how='strip'"):
+        to_xdnn(nn.Linear(4, 2), x, how="lift", calibration=x)
+    with pytest.raises(ConfigurationError, match="ridge=-1"):
+        Calibration(x, ridge=-1)
+    with pytest.raises(ConversionError, match="models of one input"):
+        to_xdnn(nn.Bilinear(4, 4, 2), (x, x), calibration=x)
