@@ -74,8 +74,9 @@ def test_examples_set_the_scale(mine, table, tmp_path):
 
 def test_a_strip_is_fitted_to_its_examples(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
-    file, rows = tmp_path / "x.safetensors", torch.randn(60, 5) + 2
     torch.manual_seed(0)
+    file, rows, x = tmp_path / "x.safetensors", torch.randn(60, 5), torch.randn(30, 5)
+    rows[:, 0] = x[:, 0] = 3  # from which biases can be read
     trained = library.models.get_model("mlp", in_channels=5, hidden=[4])
     torch.save(trained.state_dict(), tmp_path / "mlp.pt")
     lines = [",".join(f"{value:.5f}" for value in row) for row in rows.tolist()]
@@ -83,7 +84,6 @@ def test_a_strip_is_fitted_to_its_examples(tmp_path, monkeypatch):
     call = ("mlp", *SMALL, "--weights", tmp_path / "mlp.pt", "-o", file, "--examples", tmp_path / "rows.csv", "--json")
     done = axiograd("convert", *call)
     assert done.code == 0, done.err
-    x = torch.randn(30, 5) + 2
     names = {}
     exec(done.json["python"], names)
     for loaded in (names["model"], load_model(str(file))):

@@ -128,7 +128,9 @@ def read_shape(shape: str) -> tuple[int, ...]:
 
 
 def guess_shape(model: nn.Module) -> tuple[int, ...]:
-    """What the first layer with weights takes."""
+    """What the model says of itself, or what its first layer with weights takes."""
+    if isinstance(known := getattr(model, "input_shape", None), tuple):
+        return known
     for layer in model.modules():
         if isinstance(layer, nn.Linear):
             return (layer.in_features,)

@@ -126,3 +126,67 @@ def test_pre_norm_blocks_are_stripped_in_train_mode_and_trained(build, shape):
     assert certify(conversion.model.eval(), x).degree == 1.0
     conversion.model.train()(x).square().mean().backward()
     assert all(p.grad is not None for p in conversion.model.parameters())
+
+
+class OwnNorm(nn.Module):
+    """RMSNorm as people write it, with its epsilon."""
+
+    def __init__(self, size):
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(size) + 0.5)
+
+    def forward(self, x):
+        return self.weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
+
+
+class Sign(nn.Module):
+    def forward(self, x):
+        return torch.sign(x)
+
+
+def test_a_hand_written_norm_keeps_the_scale(assert_degree):
+    net, x = nn.Sequential(nn.Linear(4, 6), OwnNorm(6)).eval(), torch.randn(1, 5, 4)
+    conversion = to_xdnn(net, x)
+    assert (conversion.certificate.degree, conversion.certificate.exact) == (1.0, True)
+    assert ("1", "OwnNorm") in {(edit.module, edit.before) for edit in conversion.edits}
+    assert_degree(conversion.model, x)
+    no_bias = copy.deepcopy(net)
+    no_bias[0].bias = None
+    torch.testing.assert_close(conversion.model(x), no_bias(x), rtol=1e-4, atol=1e-5)
+    assert certify(conversion.model.train(), x).degree == 1.0
+    conversion.model(x).square().sum().backward()
+    assert conversion.model[1].weight.grad is not None
+
+
+def test_a_sign_is_not_a_norm():
+    with pytest.raises(ConversionError, match="lift"):
+        to_xdnn(Sign(), torch.randn(2, 4))
+
+
+class Stage(nn.Module):
+    """As in PiT: tokens and class tokens are passed on as one tuple, and put side by side inside."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+
+    def forward(self, both):
+        x, token = both
+        h = nn.functional.gelu(self.linear(torch.cat((token, x), dim=1)))
+        return h[:, 1:], h[:, :1]
+
+
+class Tokens(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.token, self.stages = nn.Parameter(torch.randn(1, 1, 4)), nn.Sequential(Stage(), Stage())
+
+    def forward(self, x):
+        return self.stages((x, self.token.expand(len(x), -1, -1)))[1][:, 0]
+
+
+def test_class_tokens_that_are_passed_on_in_a_tuple(assert_degree):
+    model, x = Tokens().eval(), torch.randn(3, 5, 4)
+    conversion = to_xdnn(model, x)
+    assert (conversion.certificate.degree, conversion.certificate.exact) == (1.0, True)
+    assert_degree(conversion.model, x)

@@ -2,7 +2,16 @@
 
 import pytest
 import torch
-from transformers import BertConfig, BertForSequenceClassification, GPT2Config, GPT2Model
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    GPT2Config,
+    GPT2Model,
+    LlamaConfig,
+    LlamaModel,
+    MambaConfig,
+    MambaModel,
+)
 
 from axiograd.homogeneity.conversion import to_xdnn
 
@@ -14,13 +23,23 @@ def _bert():
 
 def _gpt2():
     ids = {"bos_token_id": 0, "eos_token_id": 0}
-    return GPT2Model(GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=9, n_positions=8, use_cache=False, **ids))
+    return GPT2Model(GPT2Config(n_embd=16, n_layer=1, n_head=2, vocab_size=9, n_positions=8, **ids))
+
+
+def _llama():
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    return LlamaModel(LlamaConfig(**sizes, vocab_size=9, max_position_embeddings=8))
+
+
+def _mamba():
+    return MambaModel(MambaConfig(hidden_size=16, num_hidden_layers=1, vocab_size=9, state_size=4))
 
 
 @pytest.mark.parametrize("how", ["strip", "lift"])
-@pytest.mark.parametrize("build", [_bert, _gpt2])
+@pytest.mark.parametrize("build", [_bert, _gpt2, _llama, _mamba])
 def test_certified_and_homogeneous(build, how):
-    embeddings = torch.randn(1, 5, 16)
+    """With their caches of keys and values, norms of their own, and (Mamba) code that reads the biases of its layers."""
+    embeddings = torch.randn(2, 5, 16)
     conversion = to_xdnn(build().eval(), {"inputs_embeds": embeddings}, how=how)
     assert (conversion.certificate.degree, conversion.certificate.exact) == (1.0, True)
     model = conversion.model.double()

@@ -80,7 +80,9 @@ def calibrated_layout(model: nn.Module, example: Tensor) -> fx.GraphModule:
     >>> sorted(calibrated_layout(net, x).state_dict())
     ['0.bias', '0.reader', '0.weight', '2.bias', '2.reader', '2.weight']
     """
-    return plan(copy.deepcopy(model), example).converted.eval()
+    converted = plan(copy.deepcopy(model), example).converted.eval()
+    converted.input_shape = tuple(example.shape[1:])  # type: ignore[assignment]  # a plain attribute
+    return converted
 
 
 class _Layout:
