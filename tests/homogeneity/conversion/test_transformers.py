@@ -38,10 +38,11 @@ def _mamba():
 @pytest.mark.parametrize("how", ["strip", "lift"])
 @pytest.mark.parametrize("build", [_bert, _gpt2, _llama, _mamba])
 def test_certified_and_homogeneous(build, how):
-    """With their caches of keys and values, norms of their own, and (Mamba) code that reads the biases of its layers."""
+    """With caches of keys and values, norms of their own, and (Mamba) code that reads the biases of its layers."""
     embeddings = torch.randn(2, 5, 16)
     conversion = to_xdnn(build().eval(), {"inputs_embeds": embeddings}, how=how)
     assert (conversion.certificate.degree, conversion.certificate.exact) == (1.0, True)
     model = conversion.model.double()
     value = model(inputs_embeds=embeddings.double())[0]
-    torch.testing.assert_close(model(inputs_embeds=7 * embeddings.double())[0], 7 * value)
+    single = {"rtol": 1e-5, "atol": 1e-5} if build is _mamba else {}  # its scan runs in float32, whatever it is given
+    torch.testing.assert_close(model(inputs_embeds=7 * embeddings.double())[0], 7 * value, **single)
