@@ -1,4 +1,4 @@
-"""`axiograd train CONFIG`: train a model as a TOML file says, or go on with a run that was stopped."""
+"""`axiograd train CONFIG`: train a model as a TOML file says, or resume a run that was stopped."""
 
 from pathlib import Path
 from typing import Annotated, Any

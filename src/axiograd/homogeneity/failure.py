@@ -15,8 +15,7 @@ from axiograd.homogeneity.location import locate_error
 
 
 def explain_failure(model: Callable[..., Any], arguments: Arguments, error: Exception) -> Violation:
-    """A violation for control flow that cannot be followed; raises InputError if the model cannot run "
-    "at all."""
+    """A violation for control flow that cannot be followed; InputError if the model does not run at all."""
     trouble = _run(model, arguments)
     if trouble is not None:
         raise InputError(f"the model fails on the example inputs: {type(trouble).__name__}: {trouble}") from trouble

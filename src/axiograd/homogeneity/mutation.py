@@ -96,8 +96,7 @@ def undeclared_aliases(graph: fx.Graph) -> set[str]:
 
 
 def remove_idle_dropout(graph: fx.Graph) -> None:
-    """Dropout in eval mode is its argument; functionalisation takes it for a copy and loses in-place "
-    "changes."""
+    """Dropout in eval mode is its argument; functionalisation takes it for a copy: in-place changes get lost."""
     for node in list(graph.nodes):
         schema = getattr(node.target, "_schema", None)
         if schema is not None and schema.name.rstrip("_") in _DROPOUT and node.args[2] is False:

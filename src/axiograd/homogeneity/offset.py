@@ -26,8 +26,7 @@ _AFFINE_NAMES = {f"aten::{name}" for name in _AFFINE.split()}
 
 
 def follow_offset(interpreter: "Interpreter", node: fx.Node, name: str, values: list[Value]) -> Any:
-    """The result of an affine operator on a shifted value, or None (reported) where the shift cannot be "
-    "followed."""
+    """The result of an affine operator on a shifted value, or None (reported) if the shift is lost."""
     moving = [v for v in values if not v.is_constant]
     if node.kwargs.get("rounding_mode") is not None:
         name = f"{name} with rounding"

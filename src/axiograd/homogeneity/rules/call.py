@@ -104,8 +104,7 @@ class Call:
     def require_invariant(
         self, value: Value, reason: str, fix: str, *, kind: str = "activation", then: Value | None = None
     ) -> Value:
-        """The result of an operator that needs an argument of degree 0; `then` is what to go on with "
-        "otherwise."""
+        """The result of an operator that needs an argument of degree 0, or `then` where it is not."""
         if is_invariant(value):
             return of_degree(0)
         self.report(reason, fix, kind=kind)
