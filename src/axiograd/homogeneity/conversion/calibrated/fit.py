@@ -25,6 +25,8 @@ from axiograd.homogeneity.conversion.calibrated.layers import AffineOfDegreeOne,
 
 #: Systems up to this size are solved in double precision: a ridge keeps larger ones well-conditioned enough.
 _DOUBLE = 1024
+#: Penalties that leave-one-out chooses from, as shares of the mean eigenvalue.
+_PENALTIES = tuple(10.0**k for k in (-5, -4, -3, -2.5, -2, -1.5, -1, -0.5, 0))
 #: The last layer may be this many times as wrong on held-out images as on those that it was fitted to, and some more.
 _TIMES, _MORE = 3.0, 0.1
 
@@ -182,9 +184,7 @@ class _Walk:
 
     def _read_bias(self, layer: AffineOfDegreeOne, h: list[Tensor]) -> None:
         features = torch.cat([layer.features(x, layer.linear_part(x)) for x in h]).double()
-        ones = torch.ones(len(features), 1, dtype=torch.float64, device=features.device)
-        v = _ridge(features[None], ones[None], self.calibration.bias_ridge)[0]
-        layer.reader = nn.Parameter(v[:, 0].to(layer.weight.dtype))
+        layer.reader = nn.Parameter(_reader(features, self.calibration.bias_ridge).to(layer.weight.dtype))
 
     def _change(self, layer: AffineOfDegreeOne, h: list[Tensor], wanted: list[Tensor]) -> Tensor:
         """ΔW by ridge regression on sampled places."""
@@ -271,6 +271,26 @@ def _patches(layer: AffineOfDegreeOne, h: Tensor, y: Tensor, at: Tensor) -> Tens
         index = [p * s + o * d for p, s, o, d in zip(places, stride, offset, dilation, strict=True)]
         seen.append(padded.movedim(1, -1)[(image, *index)])
     return torch.stack(seen, -1).flatten(2).flatten(0, 1)
+
+
+def _reader(features: Tensor, ridge: float | None) -> Tensor:
+    """v with features · v = 1 by ridge regression; the penalty, if not given, is the best one by leave-one-out.
+
+    The error of an image that is left out is (1 − ŷ)/(1 − H) with its ŷ and its diagonal entry of H = K (K + λ)⁻¹.
+    """
+    gram = features @ features.T
+    values, vectors = torch.linalg.eigh(gram)
+    values = values.clamp_min(0)
+    ones = vectors.sum(0)  # 1 in the eigenvectors' coordinates
+    scale = values.mean().clamp_min(torch.finfo(torch.float64).tiny)
+    errors = {}
+    for share in _PENALTIES if ridge is None else (ridge,):
+        kept = values / (values + share * scale)
+        left_out = (1 - vectors @ (kept * ones)) / (1 - (vectors.square() @ kept)).clamp_min(1e-12)
+        errors[share] = float(left_out.square().mean())
+    best = min(errors, key=lambda share: errors[share])
+    dual: Tensor = vectors @ (ones / (values + best * scale))
+    return features.T @ dual
 
 
 def _ridge(p: Tensor, t: Tensor, ridge: float) -> Tensor:

@@ -29,9 +29,9 @@ class Calibration:
     read_biases: bool = True
     #: W → W + ΔW by least squares.
     fit_weights: bool = True
-    #: Penalties of both regressions, as shares of the mean diagonal of the Gram matrix.
+    #: Penalties of both regressions, as shares of the mean diagonal of the Gram matrix; None: by leave-one-out.
     ridge: float = 0.03
-    bias_ridge: float = 0.01
+    bias_ridge: float | None = None
     #: Places of each image that a regression sees.
     patches: int = 40
     #: Share of the images that are kept back to judge every layer.
@@ -44,7 +44,7 @@ class Calibration:
 
     def __post_init__(self) -> None:
         for name, value in (("ridge", self.ridge), ("bias_ridge", self.bias_ridge)):
-            if not value >= 0:
+            if value is not None and not value >= 0:
                 raise ConfigurationError(f"{name}={value}; a penalty is zero or more.")
         if not 0 <= self.held_out < 1:
             raise ConfigurationError(f"held_out={self.held_out}; it is a share of the images, at least 0 and below 1.")
