@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from axiograd.errors import ConfigurationError
-from axiograd.report import _canvas, heatmap, save
+from axiograd.report import canvas, heatmap, save
 from axiograd.report.canvas import new_figure
 
 
@@ -30,5 +30,5 @@ def test_drawing_needs_no_pyplot(monkeypatch, tmp_path):
 
 def test_long_notes_are_wrapped_to_the_figure():
     figure = new_figure(2, 1)
-    _canvas.note_figure(figure, ["word " * 30])
-    assert max(map(len, figure.get_supxlabel().splitlines())) <= 2 * _canvas.CHARACTERS_PER_INCH
+    canvas.note_figure(figure, ["word " * 30])
+    assert max(map(len, figure.get_supxlabel().splitlines())) <= 2 * canvas.CHARACTERS_PER_INCH
