@@ -95,3 +95,40 @@ def test_gradients_reach_what_the_inputs_were_computed_from(method):
     expected, direction = directional_derivative(lambda: float(value(create_graph=False)), embedding)
     (gradient,) = torch.autograd.grad(value(create_graph=True), [embedding.weight])
     assert float((gradient * direction[0]).sum()) == pytest.approx(expected, rel=2e-6)
+
+
+class Branching(torch.nn.Module):
+    """Two layers of which `torch.cond` takes one; closed over, or handed to the branches."""
+
+    def __init__(self, *, closed):
+        super().__init__()
+        torch.manual_seed(0)
+        self.one, self.two = (torch.nn.Parameter(torch.randn(4, 4, dtype=torch.float64)) for _ in range(2))
+        self.closed = closed
+
+    def forward(self, x):
+        if self.closed:
+            taken = torch.cond(x.sum() > 0, lambda v: (v @ self.one).relu(), lambda v: v @ self.two, (x,))
+        else:
+            taken = torch.cond(
+                x.sum() > 0, lambda v, w, _: (v @ w).relu(), lambda v, _, w: v @ w, (x, self.one, self.two)
+            )
+        return taken.square().sum(1)
+
+
+@pytest.mark.filterwarnings(
+    "ignore:The .grad attribute of a Tensor that is not a leaf:UserWarning"
+)  # the tracer of cond
+@pytest.mark.parametrize("closed", [True, False])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_through_torch_cond(closed, sign):
+    network, x = Branching(closed=closed), sign * torch.rand(3, 4, dtype=torch.float64)
+    method = axiograd.XGradient(network)
+
+    def value(*, create_graph):
+        return penalty(method.attribute(x, create_graph=create_graph))
+
+    expected, direction = directional_derivative(lambda: float(value(create_graph=False)), network)
+    gradients = torch.autograd.grad(value(create_graph=True), list(network.parameters()), allow_unused=True)
+    found = sum(float((g * d).sum()) for g, d in zip(gradients, direction, strict=True) if g is not None)
+    assert found == pytest.approx(expected, rel=2e-6)

@@ -17,6 +17,22 @@ def test_gradient_cuts_are_refused():
     assert certify(lambda x: x * (x > 0).detach(), VECTOR).ok
 
 
+def test_a_constant_made_on_the_way_is_none_of_the_inputs_business():
+    for function in (
+        lambda x: nn.functional.prelu(x, torch.tensor(0.3)),
+        lambda x: torch.where(x > 0, x, x * torch.tensor([0.2]).detach()),
+    ):
+        assert certify(function, VECTOR).degree == 1
+        assert verify(function, VECTOR).ok
+
+    def filled(x):
+        slope = torch.empty(1)
+        slope.copy_(x.detach().abs().mean())  # in a constant's memory, and yet of the input
+        return nn.functional.prelu(x, slope)
+
+    assert certify(filled, VECTOR).violations[0].kind == "gradient"
+
+
 class Running(nn.Module):
     """Updates a buffer from the input; the output may or may not read it afterwards."""
 

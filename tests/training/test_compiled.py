@@ -8,6 +8,7 @@ from torch.nn import functional as F
 from axiograd.attribution import IntegratedGradients, Saliency, XGradient
 from axiograd.errors import AxiogradError, ConfigurationError, NotHomogeneousError
 from axiograd.priors import L1, Gini, RightReasons
+from axiograd.priors.batch_mean import weighing
 from axiograd.training.compiled import CompiledStep, CompileFallbackWarning
 from axiograd.training.loss import AttributionLoss
 from axiograd.training.schedules import LinearWarmup
@@ -90,6 +91,21 @@ def test_another_method_accumulated_gradients_and_a_frozen_layer() -> None:
     assert step.compiled, step.reason
     torch.testing.assert_close(model[-1].weight.grad, 2 * once)
     assert model[0].weight.grad is None
+
+
+def test_parts_of_a_batch_weigh_as_they_do_in_the_plain_step() -> None:
+    model = network()
+    step = CompiledStep(make_loss(Gini() + L1()), model, backend="eager")
+    step(images(), Y)
+    for weights in ((1.0, 1.0), (0.25, 0.5), (0.75, 0.5)):
+        gradients = []
+        for run in (step, lambda *a: make_loss(Gini() + L1())(model, *a).total.backward()):
+            model.zero_grad()
+            with weighing(*weights):
+                run(images(), Y)
+            gradients.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
+        torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-12)
+        assert step.compiled, step.reason
 
 
 @pytest.mark.long

@@ -12,6 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from axiograd.attribution.arguments import Model
 from axiograd.homogeneity.behind import modules_behind, preserved_buffers
+from axiograd.homogeneity.private_torch import branches_run_plainly
 from axiograd.homogeneity.traffic import TRAFFIC
 
 
@@ -42,8 +43,9 @@ def attribution_pass(model: Model, device: torch.device, *, create_graph: bool, 
         if not torch.is_grad_enabled():
             stack.enter_context(torch.enable_grad())
         if create_graph:
-            # Flash and efficient attention, compiled code and cuDNN's recurrent layers have no second derivative.
+            # Flash and efficient attention, torch.cond, compiled code and cuDNN's recurrent layers have no second derivative.
             stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+            stack.enter_context(branches_run_plainly())
             if "torch._dynamo" in sys.modules:
                 stack.enter_context(torch.compiler.set_stance("force_eager"))
             if torch.is_autocast_enabled(device.type):

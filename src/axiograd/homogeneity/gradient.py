@@ -28,19 +28,22 @@ _carried: dict[tuple[Any, ...], tuple[bool, ...]] = {}
 def gradient_cuts(graph: fx.Graph, scaling: set[str]) -> list[fx.Node]:
     """Nodes that depend on scaling inputs, feed an output, and cut the gradient."""
     aliases = Aliases(graph.nodes)
+    #: Names of values that depend on scaling inputs, and memory that such a value was written into. That two names may
+    #: share memory does not make one depend on the other before something is written there.
     tainted: set[fx.Node] = set()
+    stained: set[fx.Node] = set()
     #: Each cut, and the node of this graph that it is or lies in.
     cuts: list[tuple[fx.Node, fx.Node]] = []
     for node in graph.nodes:
-        moving = {n for n in node.all_input_nodes if aliases.root(n) in tainted}
+        moving = {n for n in node.all_input_nodes if n in tainted or aliases.root(n) in stained}
         if (node.name not in scaling and not moving) or _name(node) in _SHAPE_ONLY:
             continue
         # What is written in place is seen under every name of the memory.
         written = [aliases.root(target) for target in mutated(node)]
-        tainted.update(written)
+        stained.update(written)
         if not _is_floating(node) and not written:
             continue
-        tainted.add(aliases.root(node))
+        tainted.add(node)
         if _cuts(node) or _loses(node, moving):
             cuts.append((node, node))
             continue

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, TypeGuard
 
 import torch
@@ -90,6 +91,45 @@ def hidden_cuts_shown() -> Iterator[None]:
         yield
     finally:
         wrappers.unwrap_dead_wrappers, mode.__enter__, mode.__exit__ = unwrap, enter, leave
+
+
+class _Branching(threading.local):
+    plain = False
+
+
+_BRANCHING = _Branching()
+
+
+@contextmanager
+def branches_run_plainly() -> Iterator[None]:
+    """`torch.cond` runs the branch that it takes, in this thread; its own derivative has no derivative.
+
+    >>> w, x = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
+    >>> with branches_run_plainly():
+    ...     y = torch.cond(x.sum() > 0, lambda x: x * w, lambda x: x, (x,)).sum()
+    ...     torch.autograd.grad(y, x, create_graph=True)[0].requires_grad
+    True
+    """
+    _teach_cond()
+    before, _BRANCHING.plain = _BRANCHING.plain, True
+    try:
+        yield
+    finally:
+        _BRANCHING.plain = before
+
+
+@cache
+def _teach_cond() -> None:
+    cond, key = torch.ops.higher_order.cond, torch._C.DispatchKey.Autograd  # noqa: SLF001
+    derived = cond.py_kernels[key]
+
+    def kernel(condition: Any, yes: Any, no: Any, operands: Any) -> Any:
+        if _BRANCHING.plain:
+            return (yes if condition else no)(*operands)
+        return derived(condition, yes, no, operands)
+
+    cond.py_kernels[key] = kernel
+    cond._dispatch_cache.clear()  # noqa: SLF001
 
 
 class _WrongGradient(torch.autograd.Function):

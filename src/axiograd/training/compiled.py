@@ -12,7 +12,7 @@ from torch.func import functional_call, grad, vjp, vmap
 from axiograd.attribution import Gradient, InputXGradient, Saliency, XGradient
 from axiograd.errors import ConfigurationError
 from axiograd.priors import Prior
-from axiograd.priors.batch_mean import n_ranks
+from axiograd.priors.batch_mean import n_ranks, share_weights, weigh_traced
 from axiograd.training.loss import AttributionLoss, LossTerms, output_shape
 from axiograd.training.targets import output_weights
 
@@ -105,8 +105,11 @@ class CompiledStep:
         else:
             self._degree = self._admitted(inputs, target)
 
-            def step(*args: Any) -> Any:
-                return grad(self._objective, has_aux=True)(*args)
+            def step(weighed: tuple[float, float], *args: Any) -> Any:
+                weigh_traced(*weighed)
+                found = grad(self._objective, has_aux=True)(*args)
+                weigh_traced(1.0, 1.0)
+                return found
 
             self._step = torch.compile(_with_own_code(step), **self.compile_options)
 
@@ -153,7 +156,15 @@ class CompiledStep:
         # As a tensor: a number would be compiled in, and compiled again whenever the schedule moves it.
         scale = torch.tensor(weight, dtype=x.dtype, device=x.device)
         gradients, (task, prior, outputs, attributions) = step(
-            trained, constants, x.detach(), target, weights, scale, dict(arguments), isinstance(chosen, str)
+            share_weights(),
+            trained,
+            constants,
+            x.detach(),
+            target,
+            weights,
+            scale,
+            dict(arguments),
+            isinstance(chosen, str),
         )
         for name, gradient in gradients.items():
             parameter = self.model.get_parameter(name)
