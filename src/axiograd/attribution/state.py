@@ -43,7 +43,7 @@ def attribution_pass(model: Model, device: torch.device, *, create_graph: bool, 
         if not torch.is_grad_enabled():
             stack.enter_context(torch.enable_grad())
         if create_graph:
-            # Flash and efficient attention, torch.cond, compiled code and cuDNN's recurrent layers have no second derivative.
+            # Flash and efficient attention, cond, compiled code and cuDNN's recurrent layers have no second derivative.
             stack.enter_context(sdpa_kernel(SDPBackend.MATH))
             stack.enter_context(branches_run_plainly())
             if "torch._dynamo" in sys.modules:

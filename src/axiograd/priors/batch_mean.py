@@ -14,7 +14,7 @@ _WEIGHTS: ContextVar[tuple[float, float]] = ContextVar("weights", default=(1.0, 
 
 
 class _Traced:
-    """The same inside a compiled function: its tracer follows no context variable, and takes a thread's own for fixed."""
+    """The same while a function is compiled: its tracer follows no context variable, and takes a local one as fixed."""
 
     weights = (1.0, 1.0)
 
