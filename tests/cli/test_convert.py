@@ -84,6 +84,7 @@ def test_a_strip_is_fitted_to_its_examples(tmp_path, monkeypatch):
     call = ("mlp", *SMALL, "--weights", tmp_path / "mlp.pt", "-o", file, "--examples", tmp_path / "rows.csv", "--json")
     done = axiograd("convert", *call)
     assert done.code == 0, done.err
+    assert done.json["fitted"]
     names = {}
     exec(done.json["python"], names)
     for loaded in (names["model"], load_model(str(file))):
@@ -91,6 +92,26 @@ def test_a_strip_is_fitted_to_its_examples(tmp_path, monkeypatch):
         assert (outputs - trained(x)).norm() < 0.2 * (trained(x) - trained(x).mean(0)).norm()
         torch.testing.assert_close(loaded(3 * x), 3 * outputs)
     assert axiograd("check", file).code == 0
+
+
+def test_a_strip_that_is_not_fitted_says_why(tmp_path):
+    code = "from torch import nn\nbuild = lambda: nn.Sequential(nn.Linear(5, 4), nn.GELU(), nn.Linear(4, 2))\n"
+    (tmp_path / "smooth.py").write_text(code)
+    rows = "\n".join(["a,b,c,d,e", *(f"{i},1,2,3,{i * i}" for i in range(40))])
+    (tmp_path / "rows.csv").write_text(rows)
+    call = (
+        f"{tmp_path}/smooth.py:build",
+        "-o",
+        tmp_path / "x.safetensors",
+        "--examples",
+        tmp_path / "rows.csv",
+        "--json",
+    )
+    done = axiograd("convert", *call)
+    assert done.code == 0, done.err
+    assert not done.json["fitted"]
+    assert "gelu" in done.json["not_fitted_because"].lower()
+    assert "not fitted to the examples" in " ".join(done.err.split())
 
 
 def test_what_cannot_be_stripped_is_1_and_leaves_no_file(tmp_path):

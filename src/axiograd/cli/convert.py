@@ -104,7 +104,7 @@ def convert(
             table = samples.table
         images, x = x, x[:_EXAMPLES]
         before = certify(model, x)
-        conversion, calibrated = _convert(model, x, images if examples is not None else None, how)
+        conversion, unfitted = _convert(model, x, images if examples is not None else None, how)
         recipe = Recipe(
             spec=spec,
             how=cast("Literal['strip', 'lift']", how),
@@ -113,13 +113,16 @@ def convert(
             weights=weights,
             examples=source,
             table=table,
-            calibrated=calibrated,
+            calibrated=unfitted is None,
         )
         save(out, conversion.model, recipe)
         _check_again(spec, out, given, conversion, x)
         code = _in_python(spec, out, recipe, conversion, x)
         kept = _kept(model, conversion, x) if examples is not None else None
         _show(output, before, conversion, source, kept)
+        if unfitted:
+            output.notes.print("\n[yellow]Stripped, and not fitted to the examples:[/]")
+            output.notes.print(unfitted, markup=False)
         output.say(f"\nWritten to {out}. Load it in Python:\n", style="bold")
         output.say(code)
         as_spec = {"weights": out} if ":" in spec else {"spec": out, "weights": None, "settings": None}
@@ -135,21 +138,26 @@ def convert(
                 "removed": conversion.removed,
                 "added": conversion.added,
                 "calibrated_on": source,
+                "fitted": unfitted is None,
+                "not_fitted_because": unfitted or None,
                 "top_class_kept": kept,
                 "python": code,
             }
         )
 
 
-def _convert(model: nn.Module, x: Tensor, images: Tensor | None, how: str) -> tuple[Conversion, bool]:
-    """The conversion, and whether it is a strip fitted to the images: where that has a form, and they suffice."""
+def _convert(model: nn.Module, x: Tensor, images: Tensor | None, how: str) -> tuple[Conversion, str | None]:
+    """The conversion, and why it is not a strip fitted to the images; "" where nobody asked for that, None if it is."""
     from axiograd.errors import ConversionError, InputError
     from axiograd.homogeneity import to_xdnn
 
+    why = ""
     if how == "strip" and images is not None and len(images) > _EXAMPLES:
-        with suppress(ConversionError, InputError):
-            return to_xdnn(model, x, calibration=images), True
-    return to_xdnn(model, x, how=cast("Literal['strip', 'lift']", how)), False
+        try:
+            return to_xdnn(model, x, calibration=images), None
+        except (ConversionError, InputError) as error:
+            why = str(error)
+    return to_xdnn(model, x, how=cast("Literal['strip', 'lift']", how)), why
 
 
 def _spread(samples: Samples, model: nn.Module, n: int) -> tuple[Tensor, str]:
