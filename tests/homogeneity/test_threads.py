@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
 
 from axiograd import XGradient, certify
 
@@ -93,15 +94,15 @@ def test_inference_mode_of_another_thread_stays_what_it_is():
 
 
 def test_a_failed_export_is_not_remembered():
-    failures = [True]  # on the first trace alone, as when two exports meet
+    failures = [True]  # for a while, as when two exports meet
 
     class Once(nn.Module):
         def forward(self, x):
-            if failures and torch.compiler.is_exporting():
-                failures.pop()
+            if failures and isinstance(x, FakeTensor):
                 raise RuntimeError("two exports met")
             return x.relu()
 
     model, x = Once(), torch.ones(1, 3)
     assert certify(model, x).violations[0].kind == "export"
+    failures.clear()
     assert certify(model, x).ok

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, overload
 
@@ -256,7 +257,7 @@ class Attribution(ABC):
                 f"{type(self).__name__} gives attributions that no parameter can be trained through; use one of "
                 "XGradient, IntegratedGradients, ExpectedGradients, InputXGradient, Gradient, Saliency, LogGradient."
             )
-        with torch.inference_mode(mode=False):
+        with torch.inference_mode(mode=False) if torch.is_inference_mode_enabled() else nullcontext():
             arguments = Arguments.ensure(inputs, additional).prepared(create_graph=create_graph)
             read = tuple(_ordinary(b) for b in self._read_baselines(baselines, arguments))
             if isinstance(target, Tensor):

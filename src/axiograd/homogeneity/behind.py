@@ -42,10 +42,24 @@ def modules_behind(model: Callable[..., Any]) -> list[nn.Module]:
     return [module] if module is not None else [captured for _, captured in captured_modules(model)]
 
 
+def _with_buffers(modules: list[nn.Module]) -> list[nn.Module]:
+    """All modules that have buffers, each once; `modules()` makes up names that nobody needs here."""
+    waiting, seen, found = list(modules), set(), []
+    while waiting:
+        module = waiting.pop()
+        if module in seen:
+            continue
+        seen.add(module)
+        if module._buffers:  # noqa: SLF001  # setattr would run a module's own __setattr__
+            found.append(module)
+        waiting += [child for child in module._modules.values() if child is not None]  # noqa: SLF001
+    return found
+
+
 @contextmanager
 def preserved_buffers(model: Callable[..., Any]) -> Iterator[None]:
     """What a pass writes into buffers (BatchNorm's statistics) it writes into copies."""
-    owners = [m for root in modules_behind(model) for m in root.modules() if m._buffers]  # noqa: SLF001
+    owners = _with_buffers(modules_behind(model))
     if not owners:
         yield
         return
@@ -53,7 +67,7 @@ def preserved_buffers(model: Callable[..., Any]) -> Iterator[None]:
         originals = [
             (owner, name, buffer)
             for owner in owners
-            for name, buffer in owner._buffers.items()  # noqa: SLF001  # setattr would run a module's own __setattr__
+            for name, buffer in owner._buffers.items()  # noqa: SLF001
             if buffer is not None
         ]
         copies: dict[int, Tensor] = {}

@@ -21,7 +21,8 @@ class Traffic:
     def running(self) -> Iterator[None]:
         me = threading.get_ident()
         with self._changed:
-            self._changed.wait_for(lambda: self._tracer in {None, me})
+            if self._tracer is not None:
+                self._changed.wait_for(lambda: self._tracer in {None, me})
             self._running[me] = self._running.get(me, 0) + 1
         try:
             yield
