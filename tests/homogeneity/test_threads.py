@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 
-from axiograd import XGradient, certify
+from axiograd import InputXGradient, XGradient, certify
 
 ROUNDS = 6
 
@@ -106,3 +106,44 @@ def test_a_failed_export_is_not_remembered():
     assert certify(model, x).violations[0].kind == "export"
     failures.clear()
     assert certify(model, x).ok
+
+
+def _normalised():
+    torch.manual_seed(0)
+    first, norm = (nn.BatchNorm1d(8, affine=False) for _ in range(2))
+    return nn.Sequential(nn.Linear(4, 8, bias=False), first, nn.ReLU(), norm, nn.Linear(8, 1, bias=False)), norm
+
+
+def test_threads_that_look_at_one_model_in_train_mode_leave_its_statistics():
+    model, norm = _normalised()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    parts = [model, norm, nn.Sequential(model[2], norm)]  # parts share the buffers of the whole
+    inputs = [torch.randn(6, 4), torch.randn(6, 8), torch.randn(6, 8)]
+    owned = norm.running_mean
+
+    def work(i):
+        for _ in range(30):
+            InputXGradient(parts[i]).attribute(inputs[i], lambda y: y.sum(1))
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(work, range(3)))
+    assert norm.running_mean is owned
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_training_beside_threads_that_look_counts_every_batch():
+    model, norm = _normalised()
+    x, steps = torch.randn(6, 4), 60
+
+    def look():
+        for _ in range(steps):
+            InputXGradient(model).attribute(x)
+
+    def train():
+        for _ in range(steps):
+            InputXGradient(model).explain(x, create_graph=True)
+
+    with ThreadPoolExecutor(3) as pool:
+        for future in [pool.submit(work) for work in (look, train, look)]:
+            future.result(timeout=120)
+    assert int(norm.num_batches_tracked) == steps

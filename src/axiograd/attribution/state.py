@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from axiograd.attribution.arguments import Model
-from axiograd.homogeneity.behind import modules_behind, preserved_buffers
+from axiograd.homogeneity.behind import modules_behind, own_buffers, preserved_buffers
 from axiograd.homogeneity.private_torch import branches_run_plainly
 from axiograd.homogeneity.traffic import TRAFFIC
 
@@ -57,5 +57,7 @@ def attribution_pass(model: Model, device: torch.device, *, create_graph: bool, 
         if preserve:
             stack.enter_context(_random_state_kept(device))
             stack.enter_context(preserved_buffers(model))
+        else:
+            stack.enter_context(own_buffers(model))
         stack.enter_context(TRAFFIC.running())
         yield

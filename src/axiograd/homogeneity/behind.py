@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from axiograd._functions import global_values, own_values
-from axiograd.homogeneity.traffic import alone_with
+from axiograd.homogeneity.traffic import BUFFERS
 
 
 def captured_modules(function: Any) -> Iterator[tuple[str, nn.Module]]:
@@ -63,7 +63,7 @@ def preserved_buffers(model: Callable[..., Any]) -> Iterator[None]:
     if not owners:
         yield
         return
-    with alone_with(owners[:1]):
+    with BUFFERS.alone(owners):
         originals = [
             (owner, name, buffer)
             for owner in owners
@@ -78,3 +78,10 @@ def preserved_buffers(model: Callable[..., Any]) -> Iterator[None]:
         finally:
             for owner, name, buffer in originals:
                 owner._buffers[name] = buffer  # noqa: SLF001
+
+
+@contextmanager
+def own_buffers(model: Callable[..., Any]) -> Iterator[None]:
+    """What a pass writes into buffers it writes into the model's own, not into the copies of another thread's look."""
+    with BUFFERS.shared(_with_buffers(modules_behind(model))):
+        yield

@@ -1,9 +1,10 @@
 """Threads: while one traces a model, no other runs one through us; whoever changes a module's buffers does so alone."""
 
+from __future__ import annotations
+
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager
-from weakref import WeakKeyDictionary
+from contextlib import contextmanager
 
 from torch import nn
 
@@ -59,20 +60,89 @@ class Traffic:
                     self._running[me] = mine
                 self._changed.notify_all()
 
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Out of the way of tracers, while a thread that runs models waits for something else."""
+        me = threading.get_ident()
+        with self._changed:
+            mine = self._running.pop(me, 0)
+            self._changed.notify_all()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._changed.wait_for(lambda: self._tracer in {None, me})
+                if mine:
+                    self._running[me] = mine
 
-TRAFFIC = Traffic()
 
-_LOCKS: WeakKeyDictionary[nn.Module, threading.RLock] = WeakKeyDictionary()
-_ADDING = threading.Lock()
+class Buffers:
+    """Any number of threads may run a module, or one may swap its buffers for copies.
 
+    A thread takes all modules at once, and while it waits it holds nothing, so that no two wait for each other.
+    """
 
-@contextmanager
-def alone_with(modules: Iterable[nn.Module]) -> Iterator[None]:
-    """One thread at a time, in an order that is the same for all."""
-    with ExitStack() as stack:
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        #: Identity of a module → how often each thread runs it, or has swapped its buffers.
+        self._running: dict[int, dict[int, int]] = {}
+        self._swapped: dict[int, dict[int, int]] = {}
+
+    @contextmanager
+    def shared(self, modules: Iterable[nn.Module]) -> Iterator[None]:
+        """While the modules are run, and write into their own buffers."""
+        with self._held([id(m) for m in modules], self._running, (self._swapped,)):
+            yield
+
+    @contextmanager
+    def alone(self, modules: Iterable[nn.Module]) -> Iterator[None]:
+        """While the buffers are swapped for copies."""
+        with self._held([id(m) for m in modules], self._swapped, (self._running, self._swapped)):
+            yield
+
+    @contextmanager
+    def _held(self, keys: list[int], table: _Table, against: tuple[_Table, ...]) -> Iterator[None]:
+        me = threading.get_ident()
         # Whoever traces must not wait for one who waits for the end of the trace.
-        for module in () if TRAFFIC.is_mine else sorted(modules, key=id):
-            with _ADDING:
-                lock = _LOCKS.setdefault(module, threading.RLock())
-            stack.enter_context(lock)
-        yield
+        if TRAFFIC.is_mine or not keys:
+            yield
+            return
+        if not self._taken(keys, table, against, me, wait=False):
+            with TRAFFIC.aside():
+                self._taken(keys, table, against, me, wait=True)
+        try:
+            yield
+        finally:
+            with self._changed:
+                for key in keys:
+                    threads = table[key]
+                    threads[me] -= 1
+                    if not threads[me]:
+                        del threads[me]
+                    if not threads:
+                        del table[key]
+                self._changed.notify_all()
+
+    def _taken(self, keys: list[int], table: _Table, against: tuple[_Table, ...], me: int, *, wait: bool) -> bool:
+        def free() -> bool:
+            return not any(other != me for held in against for key in keys for other in held.get(key, ()))
+
+        with self._changed:
+            if not free():
+                if not wait:
+                    return False
+                # Two that run a module and want to swap its buffers would wait for each other.
+                given_up = {key: t.pop(me) for key, t in self._running.items() if me in t}
+                self._changed.notify_all()
+                self._changed.wait_for(free)
+                for key, count in given_up.items():
+                    self._running.setdefault(key, {})[me] = count
+            for key in keys:
+                threads = table.setdefault(key, {})
+                threads[me] = threads.get(me, 0) + 1
+            return True
+
+
+_Table = dict[int, dict[int, int]]
+TRAFFIC = Traffic()
+BUFFERS = Buffers()
