@@ -4,24 +4,34 @@ import pytest
 import torch
 
 from axiograd.homogeneity import certify
+from axiograd.homogeneity.rules.registry import RULES
 from support.certificates.cases import inputs
 from support.certificates.layer_cases import GROUPS
+from support.certificates.met import names_met
 from support.certificates.oracle import refutes_every_degree, scales
 
 
 @pytest.fixture(scope="module")
-def degrees():
-    """One export per group: each case is one output."""
+def proofs():
+    """One export per group, of which each case is one output: degrees, and the names of the rules that were asked."""
     found = {}
-    for group, cases in GROUPS.items():
+    with names_met() as met:
+        # Sizes that are not fixed are operators, too.
+        assert certify(lambda x: (x * x.shape[0], x * x.numel()), inputs()[0]).degrees == (1, 1)
+        for group, cases in GROUPS.items():
 
-        def model(x, image, cases=cases):
-            return tuple(case.function(x.clone(), image.clone()) for case in cases)
+            def model(x, image, cases=cases):
+                return tuple(case.function(x.clone(), image.clone()) for case in cases)
 
-        certificate = certify(model, inputs())
-        assert len(certificate.degrees) == len(cases), certificate
-        found |= {(group, case.name): degree for case, degree in zip(cases, certificate.degrees, strict=True)}
-    return found
+            certificate = certify(model, inputs())
+            assert len(certificate.degrees) == len(cases), certificate
+            found |= {(group, case.name): degree for case, degree in zip(cases, certificate.degrees, strict=True)}
+    return found, met
+
+
+@pytest.fixture(scope="module")
+def degrees(proofs):
+    return proofs[0]
 
 
 ALL = [pytest.param(group, case, id=f"{group}: {case.name}") for group, cases in GROUPS.items() for case in cases]
@@ -52,6 +62,11 @@ def test_every_case_alone_agrees_with_the_group(degrees):
         for case in cases[:2]:
             certificate = certify(case.function, inputs())
             assert certificate.degrees[0] == degrees[group, case.name]
+
+
+def test_every_name_in_the_registry_has_a_case(proofs):
+    """A rule that no program can ask is deleted; one that no case asks is not tested."""
+    assert {name for name in RULES if name.startswith("aten::")} - proofs[1] == set()
 
 
 def test_names_are_unique():

@@ -6,9 +6,7 @@ from axiograd.homogeneity.rules.random import FIXED
 from axiograd.homogeneity.rules.registry import Result, aten, rule
 
 _FUSED = """
-    _scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_for_cpu
-    _scaled_dot_product_efficient_attention _scaled_dot_product_attention_math
-    _scaled_dot_product_cudnn_attention
+    _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_attention_math
 """
 
 

@@ -5,7 +5,7 @@ from axiograd.homogeneity.rules.call import Call
 from axiograd.homogeneity.rules.registry import Result, aten, rule
 
 _COMPARE = """
-    eq ne lt le gt ge equal not_equal less less_equal greater greater_equal
+    eq ne lt le gt ge not_equal less less_equal greater greater_equal
 """
 _LOGIC = """
     logical_and logical_or logical_xor logical_not __and__ __or__ __xor__ bitwise_and bitwise_or bitwise_not
@@ -24,7 +24,7 @@ def logic(call: Call) -> Result:  # noqa: ARG001 - "not zero" is of degree 0
     return of_degree(0)
 
 
-@rule("aten::isclose", "aten::allclose")
+@rule("aten::isclose")
 def close(call: Call) -> Result:
     if call.get("atol", 0.0) != 0:
         call.report(

@@ -15,7 +15,7 @@ LINEAR = frozenset(
     permute transpose t numpy_T mT movedim moveaxis swapaxes swapdims select slice narrow narrow_copy diagonal diag
     diag_embed linalg_diagonal triu tril flip fliplr flipud rot90 roll repeat tile repeat_interleave unfold unfold_copy
     clone contiguous alias alias_copy view_copy slice_copy select_copy expand_copy permute_copy transpose_copy
-    squeeze_copy unsqueeze_copy t_copy as_strided as_strided_copy lift_fresh lift_fresh_copy lift to _to_copy type_as
+    squeeze_copy unsqueeze_copy t_copy as_strided as_strided_copy lift_fresh_copy lift to _to_copy type_as
     float double half pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle im2col col2im index
     index_select gather take take_along_dim masked_select _unsafe_index atleast_1d atleast_2d atleast_3d ravel
     upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d
@@ -78,7 +78,7 @@ GATES = frozenset(
     relu leaky_relu rrelu rrelu_with_noise rrelu_with_noise_functional abs absolute hardtanh relu6 hardsigmoid clamp
     clamp_min clamp_max clip threshold hardshrink softshrink maximum minimum fmax fmin max min amax amin aminmax sort
     topk kthvalue median nanmedian msort cummax cummin frac
-    max_pool1d max_pool2d max_pool3d mkldnn_max_pool2d max_pool1d_with_indices max_pool2d_with_indices
+    max_pool1d max_pool2d max_pool3d max_pool1d_with_indices max_pool2d_with_indices
     max_pool3d_with_indices adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d fractional_max_pool2d
     fractional_max_pool3d
     """
@@ -88,11 +88,11 @@ GATES = frozenset(
 STEPS = frozenset(
     aten(
         """
-    eq ne lt le gt ge equal not_equal less less_equal greater greater_equal logical_and logical_or logical_xor
-    logical_not __and__ __or__ __xor__ bitwise_and bitwise_or bitwise_not bitwise_xor isclose allclose sign sgn signbit
+    eq ne lt le gt ge not_equal less less_equal greater greater_equal logical_and logical_or logical_xor
+    logical_not __and__ __or__ __xor__ bitwise_and bitwise_or bitwise_not bitwise_xor isclose sign sgn signbit
     isnan isinf isfinite round floor ceil trunc fix argmax argmin argsort any all count_nonzero nonzero argwhere
     nonzero_numpy searchsorted bucketize isin zeros_like new_zeros zero ones_like new_ones empty_like new_empty
-    rand_like randn_like randint_like size sym_size sym_numel numel sym_stride sym_storage_offset
+    rand_like randn_like randint_like size sym_size sym_numel numel
     """
     )
 )

@@ -6,7 +6,7 @@ from axiograd.homogeneity.rules.registry import Result, aten, rule
 
 _AVERAGE = """
     avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d
-    _adaptive_avg_pool2d _adaptive_avg_pool3d max_pool1d max_pool2d max_pool3d mkldnn_max_pool2d
+    _adaptive_avg_pool2d _adaptive_avg_pool3d max_pool1d max_pool2d max_pool3d
 """
 _WITH_INDICES = """
     max_pool1d_with_indices max_pool2d_with_indices max_pool3d_with_indices adaptive_max_pool1d

@@ -10,7 +10,7 @@ _ONE = """
     narrow_copy diagonal diag diag_embed linalg_diagonal triu tril flip fliplr flipud rot90 roll repeat tile
     repeat_interleave unfold unfold_copy clone contiguous alias alias_copy view_copy slice_copy select_copy
     expand_copy permute_copy transpose_copy squeeze_copy unsqueeze_copy t_copy as_strided as_strided_copy
-    lift_fresh lift_fresh_copy lift real imag conj _conj _conj_physical conj_physical resolve_conj
+    lift_fresh_copy lift real imag conj _conj _conj_physical conj_physical resolve_conj
     resolve_neg view_as_real view_as_complex view_as_real_copy view_as_complex_copy positive to _to_copy
     type_as pixel_shuffle pixel_unshuffle channel_shuffle native_channel_shuffle im2col
     col2im index index_select gather take take_along_dim masked_select _unsafe_index embedding trace
@@ -18,7 +18,7 @@ _ONE = """
     _upsample_nearest_exact2d _upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d
     _upsample_bilinear2d_aa upsample_trilinear3d upsample_bicubic2d _upsample_bicubic2d_aa reflection_pad1d
     reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d replication_pad3d atleast_1d
-    atleast_2d atleast_3d ravel sym_constrain_range item _local_scalar_dense affine_grid_generator
+    atleast_2d atleast_3d ravel item _local_scalar_dense affine_grid_generator
     max_unpool2d max_unpool3d detach detach_copy fft_fft fft_ifft fft_rfft fft_irfft fft_fft2 fft_ifft2
     fft_rfft2 fft_irfft2 fft_fftn fft_ifftn fft_rfftn fft_irfftn fft_fftshift fft_ifftshift _fft_r2c
     _fft_c2r _fft_c2c stft istft
@@ -64,7 +64,7 @@ def together(call: Call) -> Result:
     return call.join(*call.values(), role="a concatenation")
 
 
-@rule("aten::meshgrid", "aten::broadcast_tensors", "aten::cartesian_prod", "aten::combinations")
+@rule("aten::meshgrid", "aten::broadcast_tensors", "aten::cartesian_prod")
 def several(call: Call) -> Result:
     return call.join(*call.values(), role="a group of tensors")
 
@@ -167,7 +167,7 @@ def only_shape(call: Call) -> Result:  # noqa: ARG001 - only the shape of the ar
     return of_degree(0)
 
 
-@rule(*aten("size sym_size sym_numel numel sym_stride sym_storage_offset"))
+@rule(*aten("size sym_size sym_numel numel"))
 def size(call: Call) -> Result:  # noqa: ARG001 - sizes do not scale
     return of_degree(0)
 

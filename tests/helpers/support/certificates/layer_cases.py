@@ -21,6 +21,7 @@ from support.certificates.cases import (
     case,
     unit,
 )
+from support.certificates.name_cases import BY_NAME
 
 
 def _assign(x, value):
@@ -236,5 +237,5 @@ GROUPS = {
     "elementwise": ELEMENTWISE, "activation": ACTIVATIONS, "shape": SHAPES, "reduction": REDUCTIONS,
     "comparison": COMPARISONS, "linear": LINEAR, "normalisation": NORMALISATIONS, "attention": ATTENTION,
     "pooling": POOLING, "random": RANDOM, "in place": IN_PLACE,
-    "linalg": LINALG,
+    "linalg": LINALG, **BY_NAME,
 }  # fmt: skip
