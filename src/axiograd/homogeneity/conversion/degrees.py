@@ -5,9 +5,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from torch import Tensor
-from torch.utils._pytree import tree_leaves
+import torch
+from torch import Tensor, fx
+from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.weak import WeakTensorKeyDictionary
+
+from axiograd.homogeneity.domain import Value
+from axiograd.homogeneity.interpret import Interpreter
+from axiograd.homogeneity.private_torch import is_operator
+from axiograd.homogeneity.report import Report
+from axiograd.homogeneity.rules import lookup
 
 
 class _State(threading.local):
@@ -93,3 +100,30 @@ def follow(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
     if name in POWER:
         return first * POWER[name]
     return max(degrees, key=abs, default=0.0)
+
+
+def ruled(func: Any) -> Any:
+    """An operator that is not PyTorch's own and has a rule, or None."""
+    target = getattr(func, "default", func)  # an operator may be called without its overload
+    own = is_operator(target) and target.namespace not in {"aten", "prims"}
+    return target if own and lookup(target._schema.name) is not None else None  # noqa: SLF001 - no public name
+
+
+def by_rule(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> float:
+    """The degree of an operator's result as the certificate would have it."""
+    graph = fx.Graph()
+    interpreter = Interpreter(torch.nn.Module(), Report())
+
+    def given(leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor):
+            return leaf
+        node = graph.placeholder(f"x{len(interpreter.environment)}")
+        node.meta["val"] = leaf
+        interpreter.environment[node] = Value(degree=degree_of(leaf), moves=True)
+        return node
+
+    node = graph.call_function(operator, tree_map(given, args), tree_map(given, kwargs))
+    node.meta["val"] = result
+    interpreter.run([node])
+    values = tree_leaves(interpreter.environment[node])
+    return max((v.degree or 0.0 for v in values if isinstance(v, Value)), key=abs, default=0.0)

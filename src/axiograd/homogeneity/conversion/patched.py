@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
 from axiograd.errors import ConversionError
-from axiograd.homogeneity.conversion.degrees import acts, degree_of, follow, rewriting, suspended, track
+from axiograd.homogeneity.conversion.degrees import acts, by_rule, degree_of, follow, rewriting, ruled, suspended, track
 from axiograd.homogeneity.conversion.example import Roles
 from axiograd.homogeneity.conversion.rewrites import REWRITES, Call
 from axiograd.homogeneity.conversion.scale import only, sample_rms, unscaled, whole_rms
@@ -112,6 +112,10 @@ class _Rewriter(TorchFunctionMode):
             return self._tracked(func(*args, **kwargs), degree_of(args[0]) if args else 0.0)
         if name == "setitem":
             return self._set_item(func, args)
+        operator = ruled(func)
+        if operator is not None:
+            result = func(*args, **kwargs)
+            return self._tracked(result, by_rule(operator, args, kwargs, result))
         rewrite = REWRITES.get(name)
         done = rewrite(Call(self, name, func, args, kwargs)) if rewrite else None
         if done is None:

@@ -92,7 +92,7 @@ STEPS = frozenset(
     logical_not __and__ __or__ __xor__ bitwise_and bitwise_or bitwise_not bitwise_xor isclose sign sgn signbit
     isnan isinf isfinite round floor ceil trunc fix argmax argmin argsort any all count_nonzero nonzero argwhere
     nonzero_numpy searchsorted bucketize isin zeros_like new_zeros zero ones_like new_ones empty_like new_empty
-    rand_like randn_like randint_like size sym_size sym_numel numel
+    rand_like randn_like randint_like sym_size sym_numel
     """
     )
 )

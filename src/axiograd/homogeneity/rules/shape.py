@@ -167,7 +167,7 @@ def only_shape(call: Call) -> Result:  # noqa: ARG001 - only the shape of the ar
     return of_degree(0)
 
 
-@rule(*aten("size sym_size sym_numel numel"))
+@rule(*aten("sym_size sym_numel"))
 def size(call: Call) -> Result:  # noqa: ARG001 - sizes do not scale
     return of_degree(0)
 

@@ -61,8 +61,6 @@ PLAIN = [
     *each("scalar_tensor", None, lambda op, x, i: x + op(2.0)),
     *each("zeros", 1, lambda op, x, i: x + op([4, 6])),
     *each("broadcast_to", 1, lambda op, x, i: op(x, [2, 4, 6])),
-    *each("size", 1, lambda op, x, i: x * op.int(x, 0)),
-    *each("numel", 1, lambda op, x, i: x * op(x)),
 ]
 
 SAME = [
