@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from axiograd.attribution import Gradient
+from axiograd.attribution import Attribution, Gradient
 from axiograd.attribution.methods import METHODS, find_method
 from axiograd.cli.inputs import suggestion
 from axiograd.cli.options import read_list
@@ -54,23 +54,27 @@ class Cost:
 
 
 class Counted(nn.Module):
-    """The model, counting the samples that pass through it forwards and backwards."""
+    """The model, counting the samples that pass through it forwards and backwards.
 
-    def __init__(self, model: nn.Module, cost: Cost) -> None:
+    X-Gradient's checks along the path leave a module's attributes as they were, so they are not counted.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
         super().__init__()
-        self.model, self.cost = model, cost
+        self.model = model
+        self.forwards = self.backwards = 0
         self.training = model.training
 
     def forward(self, inputs: Tensor) -> Any:
         outputs = self.model(inputs)
-        self.cost.forward += len(inputs)
+        self.forwards += len(inputs)
         leaf = next((t for t in _leaves(outputs) if t.requires_grad), None)
         if leaf is not None:
             leaf.register_hook(lambda _: self._count(len(inputs)))
         return outputs
 
     def _count(self, rows: int) -> None:
-        self.cost.backward += rows
+        self.backwards += rows
 
 
 def _leaves(outputs: Any) -> list[Tensor]:
@@ -91,6 +95,7 @@ class Methods:
         self.references: Tensor | None = None
         self._warm = False
         self._certificates: dict[tuple[int, ...], Certificate] = {}
+        self._made: dict[tuple[str, torch.Size], tuple[Counted, Attribution]] = {}
 
     def title(self, name: str) -> str:
         """As it is shown, with the number of steps where that matters."""
@@ -105,16 +110,8 @@ class Methods:
 
     def attribute(self, name: str, inputs: Tensor, target: Any, *, first: int = 0) -> Tensor:
         """Attributions by one method; its passes and its time are added to its cost."""
-        entry, cost = METHODS[name], self.costs[name]
-        # What is drawn depends on the seed and the place of the batch alone, so that a resumed run draws the same.
-        method = entry.build(
-            Counted(self.model, cost),
-            steps=self.steps,
-            references=self._draw_from(inputs) if entry.needs_references else None,
-            generator=torch.Generator().manual_seed(self.seed * 100_003 + first),
-            internal_batch_size=ROWS,
-            **({"degree": self._degree(inputs)} if entry.certified else {}),
-        )
+        counted, method = self._made.get((name, inputs.shape[1:])) or self._make(name, inputs, first)
+        cost = self.costs[name]
         if not self._warm:  # the first pass of a process allocates, and would be charged to the first method
             Gradient(self.model).attribute(inputs[:1], target if target is None else target[:1])
             self._warm = True
@@ -122,7 +119,26 @@ class Methods:
         found: Tensor = method.attribute(inputs, target)
         cost.seconds += time.perf_counter() - start
         cost.samples += len(inputs)
+        cost.forward += counted.forwards
+        cost.backward += counted.backwards
+        counted.forwards = counted.backwards = 0
         return found
+
+    def _make(self, name: str, inputs: Tensor, first: int) -> tuple[Counted, Attribution]:
+        """The method on a model that counts; kept for inputs of this shape, but for one that draws."""
+        entry, counted = METHODS[name], Counted(self.model)
+        # What is drawn depends on the seed and the place of the batch alone, so that a resumed run draws the same.
+        method = entry.build(
+            counted,
+            steps=self.steps,
+            references=self._draw_from(inputs) if entry.needs_references else None,
+            generator=torch.Generator().manual_seed(self.seed * 100_003 + first),
+            internal_batch_size=ROWS,
+            **({"degree": self._degree(inputs)} if entry.certified else {}),
+        )
+        if "generator" not in entry.settings:
+            self._made[name, inputs.shape[1:]] = counted, method
+        return counted, method
 
     def _draw_from(self, inputs: Tensor) -> Tensor:
         found = inputs if self.references is None else self.references
