@@ -8,6 +8,7 @@ from torch.nn import functional as F
 from axiograd.homogeneity import Certificate, certify
 from axiograd.homogeneity.inputs import take_apart
 from axiograd.homogeneity.piecewise import _AFFINE, _FIXED, _Walk
+from axiograd.homogeneity.rules.piecewise import PRODUCTS
 from axiograd.homogeneity.trace import trace
 from support.certificates.cases import inputs
 from support.certificates.layer_cases import GROUPS
@@ -15,6 +16,7 @@ from support.certificates.layer_cases import GROUPS
 STEP = 1e-4
 #: Rounding leaves 1e-16 / STEP² of a curvature of 1.
 TOLERANCE = 1e-4
+SQUARE = torch.rand(1, 1, 4, 4, generator=torch.Generator().manual_seed(0))
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +80,15 @@ def test_the_operator_that_spoils_it_is_named():
     assert Certificate.from_json(certificate.to_json()) == certificate
 
 
+def test_factors_are_named_as_the_operators_name_them():
+    for name, groups in PRODUCTS.items():
+        packet = getattr(torch.ops.aten, name.removeprefix("aten::"))
+        schemas = [getattr(packet, overload)._schema for overload in packet.overloads()]
+        named = [{a.name for a in s.arguments} for s in schemas if s.arguments and "Tensor" in str(s.arguments[0].type)]
+        assert named, name
+        assert all(names & set(group) for names in named for group in groups), name
+
+
 class Attends(nn.Module):
     def forward(self, x):
         return (x[:, None] * x[:, :, None]).sum(2)
@@ -92,8 +103,10 @@ class Attends(nn.Module):
         (lambda x: x.detach() + x, "detach"),
         (lambda x: torch.where(x.square() > 1, x, x.exp()), "aten.exp"),
         (nn.LayerNorm(4), "aten.layer_norm"),
+        (lambda x: torch.vdot(x[0], x[1]), "aten.vdot"),
+        (lambda x: F.grid_sample(SQUARE, x[:1, None, None, :2], align_corners=False), "aten.grid_sampler"),
     ],
-    ids=["batch statistics", "a product", "a quotient", "a cut", "a curved branch", "layer norm"],
+    ids=["batch statistics", "a product", "a quotient", "a cut", "a curved branch", "layer norm", "vdot", "a place"],
 )
 def test_curved(model, op):
     certificate = certify(model, torch.randn(3, 4))

@@ -1,10 +1,14 @@
 """No certificate without an attempt to refute it: models that run otherwise than they are traced."""
 
+import functools
+
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import axiograd
+from axiograd.errors import InputError
 from axiograd.homogeneity import certify, verify
 
 X = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
@@ -230,3 +234,57 @@ def test_a_baseline_that_goes_through_branches_is_not_dropped():
     assert not certify(kept, X, baseline=b).ok
     assert certify(taken_out, X, baseline=b).ok
     assert certify(kept, X).ok
+
+
+@pytest.mark.parametrize("size", [lambda x: 6, len], ids=["of the features", "of the batch"])
+def test_a_cache_that_is_empty_is_filled_with_numbers(size):
+    @functools.lru_cache
+    def kept(n):
+        return torch.full((n,), 2.0)
+
+    def model(x):
+        return x.relu().T * kept(size(x)) if size is len else x.relu() * kept(size(x))
+
+    assert certify(model, X).degree == 1
+    assert type(model(X)) is torch.Tensor
+    kept.cache_clear()
+    if size is not len:
+        torch.testing.assert_close(axiograd.XGradient(model).attribute(X, 0)[:, 0], 2 * X[:, 0].relu())
+        assert torch.equal(model(X), 2 * X.relu())
+
+
+def test_a_cache_that_another_trace_has_filled_is_named():
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        kept = torch.ones(6)
+    for look in (certify, verify):
+        with pytest.raises(InputError, match=r"FakeTensor.*cache"):
+            look(lambda x: x * kept, X)
+
+
+def test_the_first_run_leaves_buffers_draws_and_inputs_alone():
+    model = nn.Sequential(nn.BatchNorm1d(6), nn.Dropout(0.5), nn.ReLU(inplace=True)).train()
+    before, x, draws = {k: v.clone() for k, v in model.state_dict().items()}, X.clone(), torch.get_rng_state()
+    certify(model, x)
+    assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+    assert torch.equal(x, X)
+    assert torch.equal(torch.get_rng_state(), draws)
+
+
+@pytest.mark.parametrize(
+    ("gate", "op"),
+    [
+        (lambda u: torch.heaviside(u, torch.ones_like(u)), "aten.heaviside"),
+        (lambda u: torch.special.gammainc(u.abs(), torch.ones_like(u)), "autograd"),
+        (lambda u: torch.special.zeta(u.abs() + 1.5, torch.ones_like(u)), "autograd"),
+    ],
+    ids=["heaviside", "gammainc", "zeta"],
+)
+def test_what_autograd_cannot_differentiate_is_refused(gate, op):
+    def model(x):
+        return x * gate(x / x.norm())
+
+    with pytest.raises((RuntimeError, NotImplementedError), match="derivative"):
+        model(X.clone().requires_grad_()).sum().backward()
+    certificate = certify(model, X)
+    assert (certificate.ok, [v.op for v in certificate.violations]) == (False, [op])
+    assert "derivative" in certificate.violations[0].reason

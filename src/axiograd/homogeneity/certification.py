@@ -1,5 +1,6 @@
 """`certify`: a proof that a model is homogeneous, or everything that stands in its way."""
 
+import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
@@ -10,7 +11,7 @@ from torch import SymBool, SymInt, Tensor, fx, nn
 from torch.export.graph_signature import ConstantArgument
 
 from axiograd._typing import Inputs
-from axiograd.homogeneity.behind import modules_behind
+from axiograd.homogeneity.behind import modules_behind, preserved_buffers
 from axiograd.homogeneity.certificate import Certificate, Violation
 from axiograd.homogeneity.domain import Constant, Value, number, of_degree, same
 from axiograd.homogeneity.draws import draws_noticed, randomness
@@ -21,6 +22,7 @@ from axiograd.homogeneity.interpret import Interpreter
 from axiograd.homogeneity.model import describe_mode, describe_model, require_shapes, runnable, unwrap
 from axiograd.homogeneity.piecewise import curved_operators
 from axiograd.homogeneity.private_torch import UnsupportedTorchError, require_sound_hooks, wrong_gradient
+from axiograd.homogeneity.probe import require_numbers
 from axiograd.homogeneity.refutation import attempt, example_probe, quiet_and_eager
 from axiograd.homogeneity.report import Report
 from axiograd.homogeneity.restore import attributes_restored
@@ -85,6 +87,7 @@ def prove(model: Callable[..., Any], arguments: Arguments) -> Proof:
     with TRAFFIC.tracing(), attributes_restored(model):
         _require_sound_torch()
         with draws_noticed() as drawn:
+            _run_once(model, arguments)
             try:
                 program = trace(model, arguments, static=shifted)
             except Exception as trouble:  # noqa: BLE001 - whatever the export says becomes a violation or a clear error
@@ -150,6 +153,26 @@ def _try_to_refute(
     return 0.0 if exact else found.error
 
 
+def _run_once(model: Callable[..., Any], arguments: Arguments) -> None:
+    """Fill what the model keeps between calls (lru_cache, globals) with numbers, before a trace would without them.
+
+    What goes wrong here goes wrong in the trace or after it, too, and is explained there.
+    """
+    output = None
+    with (
+        contextlib.suppress(Exception),
+        torch.inference_mode(mode=False),
+        torch.no_grad(),
+        torch.random.fork_rng(),
+        quiet_and_eager(),
+        preserved_buffers(model),
+    ):
+        given = (leaf.value for leaf in arguments.leaves)
+        args, kwargs = arguments.rebuild([v.detach().clone() if isinstance(v, Tensor) else v for v in given])
+        output = model(*args, **kwargs)
+    require_numbers(output)
+
+
 @cache
 def _require_sound_torch() -> None:
     """A custom gradient must be seen by the trace, or nothing can be certified: tried once per process."""
@@ -187,8 +210,9 @@ def _walk(
             cut,
             op=cut_name(cut),
             reason=(
-                "The gradient of a value that depends on the input is cut (detach, item, no_grad, inference mode) or "
-                "made by an autograd.Function of its own, so that autograd's ∇F need not be that of F."
+                "The gradient of a value that depends on the input is cut (detach, item, no_grad, inference mode, "
+                "an operator that autograd has no derivative of) or made by an autograd.Function of its own, so that "
+                "autograd's ∇F need not be that of F."
             ),
             fix="Leave the value attached, compute it from constants, or write it with PyTorch's operators.",
             kind="gradient",

@@ -133,7 +133,12 @@ def _ask(node: fx.Node, place: int) -> tuple[bool, ...]:
     except Exception:  # noqa: BLE001 - what cannot be asked is left to the numerical test
         return ()
     results = results if isinstance(results, list | tuple) else [results]
-    return tuple(not isinstance(r, Tensor) or not _is_real(r) or r.requires_grad for r in results)
+    return tuple(not isinstance(r, Tensor) or not _is_real(r) or _has_derivative(r) for r in results)
+
+
+def _has_derivative(result: Tensor) -> bool:
+    """Autograd is connected with a result, and not by a node that does nothing but raise."""
+    return result.requires_grad and (result.grad_fn is None or not result.grad_fn.name().endswith("NotImplemented"))
 
 
 def _real_like(value: Tensor) -> Tensor:

@@ -6,9 +6,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
+from axiograd.errors import InputError
 from axiograd.homogeneity.behind import preserved_buffers
 from axiograd.homogeneity.inputs import Arguments, scalable
 
@@ -74,7 +76,9 @@ class Probe:
         args, kwargs = self.arguments.rebuild(self.leaves(directions))
         with torch.random.fork_rng(), preserved_buffers(self.model):
             torch.manual_seed(0)
-            return self.model(*args, **kwargs)
+            output = self.model(*args, **kwargs)
+        require_numbers(output)
+        return output
 
     def outputs(self, directions: Sequence[Tensor]) -> list[Tensor]:
         """The floating-point tensors that the model returns."""
@@ -121,6 +125,15 @@ def tensors_of(output: Any) -> list[Tensor]:
     """The floating-point tensors in a model's output, also in one that looks like a mapping (transformers)."""
     plain = dict(output.items()) if hasattr(output, "items") else output
     return [t for t in pytree.tree_leaves(plain) if scalable(t)]
+
+
+def require_numbers(output: Any) -> None:
+    """Refuse tensors without data that an earlier trace left in something that the model keeps."""
+    if any(isinstance(t, FakeTensor) for t in tensors_of(output)):
+        raise InputError(
+            "the model returns a FakeTensor, which has no numbers: a trace (torch.export, torch.compile) filled a "
+            "cache of the model, such as a global or functools.lru_cache. Clear the cache and run the model once."
+        )
 
 
 def in_double(model: Callable[..., Any], arguments: Arguments) -> Callable[..., Any] | None:

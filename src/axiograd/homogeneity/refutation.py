@@ -106,7 +106,9 @@ def _contradiction(probe: Probe, degree: float, program: Program | None, *, exac
     for name, directions in probe.points():
         try:
             found = _refuted_at(name, [d if exact else BEYOND_EPSILONS * d for d in directions], probe, degree, exact)
-        except Exception:  # noqa: BLE001, S112 - a model may refuse inputs unlike the example
+        except Exception as error:  # noqa: BLE001 - a model may refuse inputs unlike the example
+            if "derivative for" in str(error) and "not implemented" in str(error):
+                return _violation("autograd", f"On {name}, autograd has no gradient: {error}")
             continue
         if found is not None:
             return found
@@ -161,6 +163,8 @@ def _differs(probe: Probe, program: Program) -> Violation | None:
     """The traced program on the example against the model."""
     try:
         own = probe.outputs(probe.directions())
+    except InputError:
+        raise
     except Exception as error:
         wrong = wrong_format(probe.model, probe.directions(), error)
         text = f"the model fails on the example inputs: {type(error).__name__}: {error}"

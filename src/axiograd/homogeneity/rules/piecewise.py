@@ -36,7 +36,7 @@ LINEAR = frozenset(
 PRODUCTS: dict[str, tuple[tuple[str, ...], ...]] = {
     **dict.fromkeys(aten("mul multiply"), (("self",), ("other",))),
     **dict.fromkeys(aten("mm bmm matmul linalg_matmul"), (("self", "input"), ("mat2", "other"))),
-    **dict.fromkeys(aten("dot vdot"), (("self",), ("tensor",))),
+    **dict.fromkeys(aten("dot vdot"), (("self",), ("tensor", "other"))),
     **dict.fromkeys(aten("outer ger mv"), (("self",), ("vec2", "vec"))),
     **dict.fromkeys(aten("inner tensordot kron linalg_vecdot"), (("self", "x"), ("other", "y"))),
     **dict.fromkeys(
@@ -52,7 +52,6 @@ PRODUCTS: dict[str, tuple[tuple[str, ...], ...]] = {
     "aten::addr": (("vec1",), ("vec2",), ("alpha",), ("beta",)),
     **dict.fromkeys(aten("addbmm baddbmm"), (("batch1",), ("batch2",), ("alpha",), ("beta",))),
     "aten::addcmul": (("tensor1",), ("tensor2",), ("value",)),
-    **dict.fromkeys(aten("grid_sampler grid_sampler_2d grid_sampler_3d"), (("input",), ("grid",))),
     "aten::lerp": (("self", "end"), ("weight",)),
 }
 #: Products of a list of factors.
@@ -68,6 +67,7 @@ IN = {
         ("input",),
     ),
     **dict.fromkeys(aten("prelu _prelu_kernel"), ("self",)),
+    **dict.fromkeys(aten("grid_sampler grid_sampler_2d grid_sampler_3d"), ("input",)),
     "aten::addcdiv": ("self", "tensor1"),
     "aten::embedding": ("weight",),
 }
