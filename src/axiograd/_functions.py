@@ -1,8 +1,11 @@
 """What a Python function reads besides its arguments: nothing else can make two calls of it differ."""
 
+import dis
 from collections.abc import Iterator
 from types import CodeType, FunctionType
 from typing import Any
+
+_READ = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
 
 
 def own_values(function: FunctionType) -> dict[str, Any]:
@@ -29,14 +32,15 @@ def global_values(function: FunctionType) -> dict[str, Any]:
     """The globals that a function, or one written inside it, may read, by name.
 
     >>> list(global_values(_names))
-    ['CodeType', '_names']
+    ['CodeType', '_READ', '_names', 'dis']
     """
     scope = function.__globals__
     return {name: scope[name] for name in sorted(set(_names(function.__code__))) if name in scope}
 
 
 def _names(code: CodeType) -> Iterator[str]:
-    yield from code.co_names
+    # Not all of `co_names`: attributes may have the name of a global that is never read.
+    yield from (str(one.argval) for one in dis.get_instructions(code) if one.opname in _READ)
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _names(constant)

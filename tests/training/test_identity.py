@@ -2,6 +2,9 @@
 
 import functools
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -69,6 +72,64 @@ def error(outputs, targets):
     return -float((outputs.argmax(1) != targets).float().mean())
 
 
+class Private:
+    """Settings that nobody sees from outside."""
+
+    def __init__(self, factor):
+        self._factor = {"by": factor}
+
+    def __call__(self, outputs, targets):
+        return self._factor["by"] * F.cross_entropy(outputs, targets)
+
+
+class Hidden:
+    def __init__(self, labels):
+        self._labels = labels
+
+    def __len__(self):
+        return 24
+
+    def __getitem__(self, index):
+        return X[index], self._labels[index]
+
+
+def network_of(factor, *, shared=()):
+    """Its class has a closure, a default and a table that the code of `forward` does not show."""
+
+    class Net(nn.Module):
+        table = shared
+
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 2)
+
+        def forward(self, x):
+            return self.layer(x * factor)
+
+    return Net()
+
+
+def hooked(factor, place):
+    module = network()
+
+    def times(*gradients):
+        return factor * gradients[-1] if place == "parameter" else (factor * gradients[1][0],)
+
+    if place == "parameter":
+        module[0].weight.register_hook(times)
+    else:
+        module[3].register_full_backward_hook(times)
+    return module
+
+
+def cached(factor):
+    @functools.lru_cache
+    def metric(outputs, targets):
+        return factor * accuracy(outputs, targets)
+
+    return metric
+
+
 SHIFTED = torch.where(torch.arange(24)[:, None] == 17, X + 1, X)
 FLIPPED = torch.where(torch.arange(24) == 17, 1 - Y, Y)
 IMAGES = X.reshape(24, 1, 2, 2)
@@ -90,6 +151,29 @@ CHANGES = {
     "number of samples": (PLAIN, {"data": (X[:20], Y[:20])}, "data.samples"),
     "type of data": (PLAIN, {"data": (X.double().float() * 1.0, Y.int())}, "data.columns.tensors[1]"),
     "validation data": (VALIDATED, {"validation": (X, FLIPPED)}, "validation.columns.tensors[1]"),
+    "a private label": ({**PLAIN, "data": Hidden(Y)}, {"data": Hidden(FLIPPED)}, "data.columns._labels"),
+    "a private setting": ({"loss": Private(1.0)}, {"loss": Private(2.0)}, "loss.task_loss._factor.by"),
+    "a closure of a method": (
+        {**PLAIN, "model": lambda: network_of(1.0)},
+        {"model": lambda: network_of(2.0)},
+        "model.type",
+    ),
+    "a table of a class": (
+        {**PLAIN, "model": lambda: network_of(1.0)},
+        {"model": lambda: network_of(1.0, shared=(2, [3]))},
+        "model.type",
+    ),
+    "a parameter's hook": (
+        {**PLAIN, "model": lambda: hooked(1.0, "parameter")},
+        {"model": lambda: hooked(2.0, "parameter")},
+        "model.0.weight hooks",
+    ),
+    "a backward hook": (
+        {**PLAIN, "model": lambda: hooked(1.0, "module")},
+        {"model": lambda: hooked(2.0, "module")},
+        "model.3.hooks",
+    ),
+    "a cached metric": ({**VALIDATED, "metric": cached(1.0)}, {"metric": cached(-1.0)}, "metric.wrapped.holds"),
     "metric": ({**VALIDATED, "metric": "loss"}, {"metric": "accuracy"}, "metric"),
     "metric of one's own": ({**VALIDATED, "metric": accuracy}, {"metric": error}, "metric"),
     "collate": (PLAIN, {"collate": functools.partial(torch.utils.data.default_collate)}, "collate.partial"),
@@ -288,3 +372,55 @@ def test_the_identity_is_readable_where_it_is_stored(tmp_path):
     body = json.loads((checkpoint.latest(tmp_path).folder / "state.json").read_text())["body"]
     assert body["identity"]["model"]["2"] == {"type": "torch.nn.modules.dropout.Dropout", "p": 0.1, "inplace": False}
     assert body["identity"]["loss"]["schedule"] == {"type": "axiograd.training.schedules.Constant", "value": 0.1}
+
+
+SCRIPT = """
+import json, logging, sys, threading
+import torch
+from torch import nn
+from axiograd.runs.identity import describe, structure
+
+FACTOR, KEYS = [float(sys.argv[1])], {"a", "b", "c", "d"}
+log = logging.getLogger("mine")
+
+
+class Settings:
+    def __init__(self, factor):
+        self.factor, self.log, self._lock, self._self = factor, log, threading.Lock(), self
+
+    def other(self):
+        return Settings, SETTINGS, Loss
+
+
+class Loss:
+    def __init__(self, model):
+        self._model, self._weights, self._key = model, list(model.parameters()), object()
+
+    def __call__(self, x, y, how="a"):
+        assert how in {"a", "b", "c", "d"} and how in KEYS
+        return FACTOR[0] * SETTINGS.factor * scaled(x - y).sum() * (model is not None)
+
+
+def scaled(x):
+    return x * SETTINGS.factor * FACTOR[0] * len(KEYS)
+
+
+SETTINGS = Settings(float(sys.argv[2]))
+model = nn.Sequential(nn.Linear(2, 2))  # other weights in each process: trained, not given
+print(json.dumps([describe(Loss(model)), describe(scaled), structure(model)]))
+"""
+
+
+def test_the_identity_is_that_of_another_process_and_of_what_code_reads(tmp_path):
+    (tmp_path / "script.py").write_text(SCRIPT)
+
+    def identity(seed, *given):
+        command = [sys.executable, str(tmp_path / "script.py"), *given]
+        return json.loads(subprocess.check_output(command, env={**os.environ, "PYTHONHASHSEED": seed}))
+
+    loss, function, model = identity("1", "1", "1")
+    assert identity("2", "1", "1") == [loss, function, model]
+    for other in (identity("1", "2", "1"), identity("1", "1", "2")):
+        assert other[0] != loss
+        assert other[1] != function
+        assert other[2] == model

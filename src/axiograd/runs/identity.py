@@ -103,12 +103,17 @@ class _Describer:
         self.values = values
         #: The objects themselves too: an id may be given again to another when they are gone.
         self.seen: dict[int, Any] = {}
+        #: Their methods may read objects of the same class again.
+        self.classes: dict[type, str] = {}
+        self.aside = False
 
     def of(self, value: Any, depth: int) -> Any:
         if isinstance(value, np.ndarray):
             if value.dtype.kind not in "biufc":
                 return f"{value.dtype} {list(value.shape)} {digest(repr(value.tolist()))}"
             value = torch.as_tensor(np.ascontiguousarray(value))
+        if self.aside and isinstance(value, Tensor) and value.requires_grad:
+            return self._tensor(value, given=False)
         for kind, description in _SIMPLE:
             if isinstance(value, kind):
                 return description(value)
@@ -138,7 +143,7 @@ class _Describer:
         if isinstance(value, MethodType):
             return {"method": self.of(value.__func__, depth), "of": self.of(value.__self__, depth)}
         if isinstance(value, type):
-            return self._class(value)
+            return self._class(value, depth)
         return self._object(value, depth)
 
     def _container(self, value: Any, depth: int) -> Any:
@@ -157,7 +162,7 @@ class _Describer:
         return {name: self._module(module, depth) for name, module in everything.items()}
 
     def _module(self, module: nn.Module, depth: int) -> dict[str, Any]:
-        found: dict[str, Any] = {"type": self._class(type(module))}
+        found: dict[str, Any] = {"type": self._class(type(module), depth)}
         if self.values and not module.training:
             found["mode"] = "eval"
         kept = module._non_persistent_buffers_set  # noqa: SLF001 - there is no public way to know
@@ -165,17 +170,21 @@ class _Describer:
             found[name] = self._tensor(parameter, given=self.values)
             if not self.values and not parameter.requires_grad:
                 found[name] += ", frozen"
+            if hooks := [self.of(hook, depth) for hook in (parameter._backward_hooks or {}).values()]:  # noqa: SLF001
+                found[f"{name} hooks"] = hooks
         for name, buffer in module.named_buffers(recurse=False, remove_duplicate=False):
             found[name] = self._tensor(buffer, given=self.values or name in kept)
+        own = not of_library(type(module).__module__)
         for name, value in vars(module).items():
             if name in _OF_TORCH or isinstance(value, nn.Module):
                 continue
-            if name.startswith("_") and not isinstance(value, _PRIVATE if self.values else _PRIVATE[:4]):
+            private = isinstance(value, _PRIVATE if self.values else _PRIVATE[:4]) or (own and _is_setting(value))
+            if name.startswith("_") and not private:
                 continue
             found[name] = self.of(value, depth)
-        hooks = [*module._forward_hooks.values(), *module._forward_pre_hooks.values()]  # noqa: SLF001
-        if hooks:
-            found["hooks"] = [self.of(hook, depth) for hook in hooks]
+        kinds = "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"
+        if hooks := [self.of(hook, depth) for kind in kinds for hook in getattr(module, kind).values()]:
+            found["hooks"] = hooks
         return found
 
     @staticmethod
@@ -187,53 +196,76 @@ class _Describer:
 
     def _function(self, function: FunctionType, depth: int) -> Any:
         name = _name(function)
-        if _of_library(function.__module__) and "<" not in name:
+        if of_library(function.__module__) and "<" not in name:
             return name
         described: dict[str, Any] = {"function": name, "code": _code(function.__code__)}
         read = (Tensor, np.ndarray, nn.Module, bool, int, float, str, FunctionType, functools.partial)
         seen = {k: v for k, v in global_values(function).items() if isinstance(v, read) and v is not function}
         held = self.of(own_values(function), depth), self.of(seen, depth)
-        if any(held):
-            described["holds"] = digest(json.dumps(held, sort_keys=True))
+        more = {k: v for k, v in global_values(function).items() if k not in seen and _is_read(v)}
+        if any(held) or more:
+            described["holds"] = digest(json.dumps([*held, self._aside().of(more, depth)], sort_keys=True, default=str))
         if function.__name__ == "<lambda>":
             described["name"] = f"{UNNAMED}a lambda"
         elif any(unnamed({"": part}) for part in held):
             described["name"] = f"{UNNAMED}what {function.__qualname__} holds"
         return described
 
-    @staticmethod
-    def _class(kind: type) -> str:
-        """Its name and, where it is the user's own, its code and constants, inherited ones too."""
+    def _aside(self) -> _Describer:
+        """For what code reads beside what it is given, which may be the model in training: without trained values."""
+        other = _Describer(values=False)
+        other.classes, other.aside = self.classes, True
+        return other
+
+    def _class(self, kind: type, depth: int) -> str:
+        """Its name and, where it is the user's own, its code, what that reads, and constants, inherited ones too."""
+        if kind in self.classes:
+            return self.classes[kind]
+        self.classes[kind] = _name(kind)
         parts = []
         for one in kind.__mro__:
-            if _of_library(one.__module__):
+            if of_library(one.__module__):
                 continue
             for name, member in sorted(vars(one).items()):
                 member = getattr(member, "__func__", member)  # noqa: PLW2901 - what a static or class method wraps
                 member = getattr(member, "fget", member)  # noqa: PLW2901
                 if isinstance(member, FunctionType):
                     parts.append(f"{name} {_code(member.__code__)}")
-                elif isinstance(member, bool | int | float | str) and not name.startswith("__"):
-                    parts.append(f"{name} {member!r}")
-        return f"{_name(kind)} {digest(*parts)}" if parts else _name(kind)
+                    held = own_values(member) | global_values(member)
+                    read = {k: v for k, v in held.items() if _is_read(v) and v is not kind}
+                    if read:
+                        parts.append(json.dumps(self._aside().of(read, depth), sort_keys=True, default=str))
+                elif not name.startswith("__") and _is_setting(member):
+                    parts.append(f"{name} {json.dumps(self.of(member, max(depth, 1)), sort_keys=True)}")
+        if parts:
+            self.classes[kind] = f"{_name(kind)} {digest(*parts)}"
+        return self.classes[kind]
 
     def _object(self, value: Any, depth: int) -> Any:
         if callable(value) and hasattr(value, "__qualname__"):
-            return _name(value)
+            inner = getattr(value, "__wrapped__", None)
+            return _name(value) if inner is None else {"wrapped": self.of(inner, depth), "by": _name(type(value))}
         if is_dataclass(value):
             held = {field.name: getattr(value, field.name) for field in fields(value)}
         else:
             held = dict(getattr(value, "__dict__", {}))
             slots = [slot for kind in type(value).__mro__ for slot in getattr(kind, "__slots__", ())]
             held |= {slot: getattr(value, slot) for slot in slots if hasattr(value, slot)}
+        own = not of_library(type(value).__module__)
+        if self.aside and held and not own and not is_dataclass(value):
+            return _name(type(value))  # loggers, locks: what they hold changes without a change of the run
         shown = {name: one for name, one in held.items() if not name.startswith("_")}
-        described: dict[str, Any] = {"type": self._class(type(value))}
+        private = {name: one for name, one in held.items() if own and name not in shown and _is_read(one)}
+        apart = self._aside()
+        apart.seen = self.seen
+        described: dict[str, Any] = {"type": self._class(type(value), depth)}
         shown_as = repr(value)
         if not held and " at 0x" not in shown_as:
             described["repr"] = shown_as
-        elif not held and not _of_library(type(value).__module__) and not callable(value):
+        elif not held and not of_library(type(value).__module__) and not callable(value):
             described["name"] = f"{UNNAMED}{_name(type(value))}"
-        return described | {name: self.of(one, depth) for name, one in shown.items()}
+        described |= {name: self.of(one, depth) for name, one in shown.items()}
+        return described | {name: apart.of(one, depth) for name, one in private.items()}
 
 
 #: Attributes that torch's modules keep for themselves.
@@ -259,11 +291,11 @@ _SIMPLE: tuple[tuple[Any, Callable[[Any], Any]], ...] = (
 def _name(kind: Any) -> str:
     """Of a class or function; the user's own are the same whether their file is imported or is the script."""
     module = kind.__module__
-    return f"{module}.{kind.__qualname__}" if _of_library(module) else str(kind.__qualname__)
+    return f"{module}.{kind.__qualname__}" if of_library(module) else str(kind.__qualname__)
 
 
 @functools.cache
-def _of_library(module: str | None) -> bool:
+def of_library(module: str | None) -> bool:
     """Whether code is installed rather than the user's own."""
     top = (module or "").partition(".")[0]
     if top == "__main__":
@@ -274,10 +306,37 @@ def _of_library(module: str | None) -> bool:
     return "site-packages" in file or "dist-packages" in file
 
 
+def _is_setting(value: Any, depth: int = _DEPTH) -> bool:
+    """Whether a value is plain: numbers, texts, and containers of nothing else, which a cache of tensors is not."""
+    if type(value) in {list, tuple, dict, set, frozenset}:
+        inner = [*value, *value.values()] if isinstance(value, dict) else value
+        return depth > 0 and all(_is_setting(one, depth - 1) for one in inner)
+    return isinstance(value, bool | int | float | str | None)
+
+
+def _is_read(value: Any, depth: int = _DEPTH) -> bool:
+    """Whether a value that code reads is described: data, and what is of the user's own making."""
+    if type(value) in {list, tuple, dict, set, frozenset}:
+        inner = value.values() if isinstance(value, dict) else value
+        named = not isinstance(value, dict) or all(_is_setting(key) for key in value)
+        return depth > 0 and named and all(_is_read(one, depth - 1) for one in inner)
+    if isinstance(value, bool | int | float | str | None | Tensor | np.ndarray | functools.partial | nn.Module):
+        return True
+    if isinstance(value, ModuleType):
+        return False
+    made = value.__module__ if isinstance(value, type | FunctionType) else type(value).__module__
+    return not of_library(made) or hasattr(value, "__wrapped__")
+
+
 def _code(code: CodeType) -> str:
     """Instructions, constants and names, of functions inside too."""
-    constants = [_code(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts]
+    constants = [_code(c) if isinstance(c, CodeType) else _constant(c) for c in code.co_consts]
     return digest(code.co_code, repr(constants), repr(code.co_names))
+
+
+def _constant(value: Any) -> str:
+    """As `repr` has it, but for sets of texts, whose order differs from process to process."""
+    return f"set {sorted(map(repr, value))}" if isinstance(value, frozenset) else repr(value)
 
 
 def plain(described: Any) -> Any:

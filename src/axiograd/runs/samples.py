@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from axiograd.runs.identity import UNNAMED, describe, digest
+from axiograd.runs.identity import UNNAMED, describe, digest, of_library
 
-#: Samples of a data set that are drawn, spread over the whole; of one that is a list in memory, many more.
-_DRAWN, _LISTED = 32, 20_000
+#: Samples of a data set that are drawn, spread over the whole: all of a small one; of a list in memory, many more.
+_DRAWN, _SMALL, _LISTED = 32, 2048, 20_000
 
 
 def describe_samples(data: Any, draw: Callable[[int], Any]) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def describe_samples(data: Any, draw: Callable[[int], Any]) -> dict[str, Any]:
         found["columns"] = columns
     if isinstance(data, torch.utils.data.TensorDataset) or n == 0:
         return found
-    places = spread(n, _LISTED if isinstance(data, list | tuple) else _DRAWN)
+    places = spread(n, _LISTED if isinstance(data, list | tuple) else _SMALL if n <= _SMALL else _DRAWN)
     drawn = [describe(draw(place)) for place in places]
     if describe(draw(places[0])) != drawn[0]:
         found["drawn"] = f"{UNNAMED}samples that differ each time they are read"
@@ -56,8 +56,9 @@ def spread(n: int, most: int) -> list[int]:
 def _columns(data: Any, n: int, depth: int = 3) -> dict[str, str]:
     """Attributes with a number for each sample, of a data set and of those that it is made of."""
     found: dict[str, str] = {}
+    own = not of_library(type(data).__module__)
     for name, value in sorted(getattr(data, "__dict__", {}).items()):
-        if name.startswith("_"):
+        if name.startswith("_") and not own:
             continue
         for label, column in _parts(name, value):
             if (tensor := _numbers(column, n)) is not None:
