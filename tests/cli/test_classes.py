@@ -25,11 +25,11 @@ def test_files_of_names(tmp_path, name, content):
 
 def test_damaged_and_missing_files(tmp_path):
     with pytest.raises(DataMissingError):
-        read_names(tmp_path / "no.txt")
+        read_names(tmp_path / "no.txt", 3)
     for content in ("{", "3", '{"a": "b"}'):
         (tmp_path / "x.json").write_text(content)
         with pytest.raises(StorageError):
-            read_names(tmp_path / "x.json")
+            read_names(tmp_path / "x.json", 3)
 
 
 def test_names_of_the_data_only_where_their_number_fits():

@@ -24,6 +24,7 @@ def test_a_users_model(mine, tmp_path, how):
     assert "not certified" in done.out
     assert "of degree 1, exactly" in done.out
     assert "Calibrated on random inputs" in done.err
+    assert "--out" not in done.out.partition("or use it in the command:")[2]
     loaded = load_model(f"{mine}:normalised", str(file))
     expected = library.to_xdnn(load_model(f"{mine}:normalised"), _randn(4), how=how).model.eval()
     x = torch.randn(3, 4)

@@ -125,7 +125,8 @@ def test_a_table_with_names(mine, table, tmp_path, prepared):
     assert [sample["target"] for sample in done.json["samples"]] == [0, 1, 1]
     inputs = load_file(tmp_path / "o" / "attributions.safetensors")["inputs"].double()
     rows = np.array([[30, 70, 60, 200], [50, 80, 70, 200], [70, 60, 90, 400]], dtype=float)  # 200: the mean
-    torch.testing.assert_close(inputs, torch.from_numpy((rows - mean) / std), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(inputs, torch.from_numpy(((rows - mean) / std)[:, ::-1].copy()), rtol=1e-5, atol=1e-6)
+    assert "training data's order" in done.json["preprocessing"]
     assert "pulse" in (tmp_path / "o" / "report.html").read_text()
 
 
@@ -163,8 +164,15 @@ def test_statistics_are_stored_with_the_model(mine, table, tmp_path, prepared):
     assert done.code == 0, done.err
     assert "the data that the model was made with" in done.json["preprocessing"]
     inputs = load_file(tmp_path / "o" / "attributions.safetensors")["inputs"].double()
-    expected = (np.array([50, 80, 70, 200]) - mean) / std
+    expected = ((np.array([50, 80, 70, 200]) - mean) / std)[::-1].copy()  # the training data's order
     torch.testing.assert_close(inputs[1], torch.from_numpy(expected), rtol=1e-5, atol=1e-6)
+    header, *lines = (line.split(",") for line in table.read_text().splitlines())
+    order = sorted(range(len(header)), key=header.__getitem__)
+    (tmp_path / "other.csv").write_text("\n".join(",".join(line[i] for i in order) for line in (header, *lines)))
+    command = ("explain", spec, tmp_path / "other.csv", "--weights", file, "--label", "ill", "--drop", "id")
+    assert axiograd(*command, "-o", tmp_path / "p").code == 0
+    again = load_file(tmp_path / "p" / "attributions.safetensors")["inputs"].double()
+    assert torch.equal(again, inputs)
 
 
 def test_untrained_networks_are_called_so(photos, tmp_path):

@@ -50,7 +50,9 @@ def test_a_file_with_everything_in_it(tmp_path):
 
 def test_wrong_use(tmp_path):
     (tmp_path / "net.py").write_text(SOURCE)
+    (tmp_path / "two.txt").write_text("cat\ndog\n")
     spec = f"{tmp_path}/net.py:build"
+    named = (spec, "-o", tmp_path / "m.onnx", "--shape", "3,16,16", "--classes", tmp_path / "two.txt")
     for arguments, code, message in [
         ((f"{tmp_path}/net.py:regular", "-o", tmp_path / "m.onnx", "--shape", "3,4,4"), 1, "axiograd convert"),
         ((spec, "-o", tmp_path / "m.txt"), 2, "ends in .onnx or .pt2"),
@@ -58,6 +60,7 @@ def test_wrong_use(tmp_path):
         ((spec, "-o", tmp_path / "m.onnx", "--preprocessing", "above"), 2, "inside or outside"),
         ((spec, "-o", tmp_path / "net.py" / "m.onnx", "--shape", "3,16,16"), 3, "is a file"),
         ((spec, "-o", tmp_path / "m.onnx", "--shape", "3,16,16", "--target", "both"), 2, "choose one of"),
+        (named, 2, "has 2 names, and the model 3 outputs"),
     ]:
         done = axiograd("export", *arguments)
         assert (done.code, message in done.err) == (code, True), done.err

@@ -60,13 +60,7 @@ class ClassNames:
         if file is not None and file.name == "imagenet" and not file.exists() and n_outputs == len(classes):
             return cls(classes)
         if file is not None:
-            names = read_names(file)
-            if len(names) not in {n_outputs, max(n_outputs, 2)}:
-                raise ConfigurationError(
-                    f"--classes {file} has {len(names)} names, and the model {n_outputs} outputs: name each of them, "
-                    "one per line."
-                )
-            return cls([(name,) for name in names])
+            return cls([(name,) for name in read_names(file, n_outputs)])
         if known in list_models() and n_outputs == len(classes):
             return cls(classes)
         if known == "resnet18" and n_outputs == len(tiny_imagenet_classes()):
@@ -89,7 +83,18 @@ class ClassNames:
         return list(labels) if by_order else None
 
 
-def read_names(path: Path) -> list[str]:
+def read_names(path: Path, n_outputs: int) -> list[str]:
+    """A name for each output, or for both classes of a single one."""
+    names = _read(path)
+    if len(names) not in {n_outputs, max(n_outputs, 2)}:
+        raise ConfigurationError(
+            f"--classes {path} has {len(names)} names, and the model {n_outputs} outputs: name each of them, one per "
+            "line."
+        )
+    return names
+
+
+def _read(path: Path) -> list[str]:
     """One name per line; or JSON, a list or {"0": name, …}."""
     try:
         text = path.read_text(encoding="utf-8")

@@ -126,7 +126,7 @@ def convert(
         output.say(f"\nWritten to {out}. Load it in Python:\n", style="bold")
         output.say(code)
         as_spec = {"weights": out} if ":" in spec else {"spec": out, "weights": None, "settings": None}
-        output.say(f"\nor use it in the command: {suggestion(context.params, 'explain', **as_spec)} INPUT…")
+        output.say(f"\nor use it in the command: {suggestion(context.params, 'explain', out=None, **as_spec)} INPUT…")
         output.answer(
             {
                 "model": spec,

@@ -60,6 +60,7 @@ def export(
     if out.suffix == ".pt2" and preprocessing == "inside":
         raise ConfigurationError(f"-o {out}: preprocessing is put inside ONNX files only.")
     with speaking(as_json=json) as output:
+        from axiograd.cli.attributing import scores_of
         from axiograd.cli.classes import read_names
         from axiograd.cli.converted import base_spec
         from axiograd.cli.preprocess import choose
@@ -73,7 +74,7 @@ def export(
             "target": cast("Any", target),
             "sizes": sizes,
             "pool": pool,
-            "classes": () if classes is None else tuple(read_names(classes)),
+            "classes": () if classes is None else tuple(read_names(classes, scores_of(model, inputs).shape[1])),
             "tolerance": tolerance,
         }
         if inputs.dim() == 4:  # noqa: PLR2004  # images

@@ -150,10 +150,12 @@ def prepare(
         if not np.isfinite(column).all() or (column != column.round()).any():
             raise ConfigurationError(f"--label {options.label}: a class is a whole number in every row.")
         labels = tuple(int(value) for value in column)
-    kept = [i for i, name in enumerate(header) if name not in left_out]
-    names = tuple(header[i] for i in kept)
+    names = _ordered([name for name in header if name not in left_out], options.statistics)
+    kept = [header.index(name) for name in names]
     inputs = rows[:, kept]
     words = []
+    if names != tuple(name for name in header if name not in left_out):
+        words.append("columns in the training data's order")
     stored: dict[str, Any] = {}
     empty = np.isnan(inputs)
     if empty.any() and options.missing == "error":
@@ -178,6 +180,15 @@ def prepare(
             words.append(f"columns to mean 0 and standard deviation 1 of {of}")
     zero = "zero, every feature at its mean" if options.standardise else "zero, every feature 0"
     return FeatureTable(torch.from_numpy(inputs), names, labels, ", ".join(words) or "as in the file", zero, stored)
+
+
+def _ordered(names: list[str], statistics: Statistics | Path | None) -> tuple[str, ...]:
+    """In the order of the training data, which is the model's, where its columns have the same names."""
+    if isinstance(statistics, Path):
+        known = [name for name in _cells(statistics, lambda _: False)[0] if name in names]
+    else:
+        known = list(statistics.columns) if statistics is not None else []
+    return tuple(known if set(known) == set(names) else names)
 
 
 def _given(options: TableOptions, names: Sequence[str], source: str) -> Statistics:
