@@ -28,6 +28,10 @@ LINEAR = frozenset(
     unsafe_chunk unsafe_split_with_sizes cat stack hstack vstack dstack column_stack block_diag concat concatenate
     meshgrid broadcast_tensors select_scatter slice_scatter diagonal_scatter as_strided_scatter masked_scatter
     index_copy index_put _unsafe_index_put scatter_add index_add masked_fill index_fill copy fill where
+    put nanmean affine_grid_generator cartesian_prod
+    real imag conj _conj conj_physical _conj_physical resolve_conj resolve_neg view_as_real view_as_real_copy
+    view_as_complex view_as_complex_copy _fft_c2c _fft_c2r _fft_r2c fft_fft fft_fft2 fft_fftn fft_ifft fft_ifft2
+    fft_ifftn fft_rfft fft_rfft2 fft_rfftn fft_irfft fft_irfft2 fft_irfftn fft_fftshift fft_ifftshift
     dropout feature_dropout native_dropout new_tensor scalar_tensor full full_like new_full
     """
     )
@@ -66,7 +70,7 @@ IN = {
         ),
         ("input",),
     ),
-    **dict.fromkeys(aten("prelu _prelu_kernel"), ("self",)),
+    **dict.fromkeys(aten("prelu _prelu_kernel quantile nanquantile fmod remainder"), ("self",)),
     **dict.fromkeys(aten("grid_sampler grid_sampler_2d grid_sampler_3d"), ("input",)),
     "aten::addcdiv": ("self", "tensor1"),
     "aten::embedding": ("weight",),
@@ -77,7 +81,7 @@ GATES = frozenset(
         """
     relu leaky_relu rrelu rrelu_with_noise rrelu_with_noise_functional abs absolute hardtanh relu6 hardsigmoid clamp
     clamp_min clamp_max clip threshold hardshrink softshrink maximum minimum fmax fmin max min amax amin aminmax sort
-    topk kthvalue median nanmedian msort cummax cummin frac
+    topk kthvalue median nanmedian mode nan_to_num msort cummax cummin frac
     max_pool1d max_pool2d max_pool3d max_pool1d_with_indices max_pool2d_with_indices
     max_pool3d_with_indices adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d fractional_max_pool2d
     fractional_max_pool3d
@@ -92,6 +96,8 @@ STEPS = frozenset(
     logical_not __and__ __or__ __xor__ bitwise_and bitwise_or bitwise_not bitwise_xor isclose sign sgn signbit
     isnan isinf isfinite round floor ceil trunc fix argmax argmin argsort any all count_nonzero nonzero argwhere
     nonzero_numpy searchsorted bucketize isin zeros_like new_zeros zero ones_like new_ones empty_like new_empty
+    new_empty_strided floor_divide heaviside cauchy exponential geometric log_normal normal_functional random uniform
+    bernoulli poisson
     rand_like randn_like randint_like sym_size sym_numel
     """
     )
