@@ -32,10 +32,10 @@ CALIBRATE, JUDGE, BATCH = 160, 200, 20
 MEAN = torch.tensor([103.939, 116.779, 123.68])[:, None, None]
 FORMS: dict[str, dict[str, Any] | None] = {
     "original": None,
-    "stripped": {"read_biases": False, "fit_weights": False},
+    "stripped and calibrated": {},
     "least squares alone": {"read_biases": False},
     "biases read off the image alone": {"fit_weights": False},
-    "both": {},
+    "stripped": {"read_biases": False, "fit_weights": False},
 }
 
 

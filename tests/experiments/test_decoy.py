@@ -135,7 +135,7 @@ def test_an_interrupted_run_resumes_and_ends_the_same(small, tmp_path, monkeypat
     assert {row[0] for row in done.table.rows} == {256, 128}
     small(seeds=2, methods=("none-x",), subset_methods=())
     assert trained[-1] == ("no prior", 256, 1)
-    with pytest.raises(ConfigurationError, match="epochs: 1 there, 2 now"):
+    with pytest.raises(ConfigurationError, match=r"epochs \(there: 1, here: 2\)"):
         small(epochs=2)
 
 

@@ -15,7 +15,6 @@ from axiograd.priors import Gini, RightReasons
 from axiograd.runs.tensors import load_tensors
 from axiograd.training import AttributionLoss, Recipe, checkpoint, fit
 from axiograd.training.batches import Order
-from axiograd.training.loop import Run
 from support.training_run import make_loss
 
 
@@ -199,8 +198,8 @@ def test_not_finite_gradient_stops_too():
 
 
 def test_a_prior_on_a_sharded_model_is_refused(monkeypatch):
-    monkeypatch.setitem(Run.__init__.__globals__, "is_sharded", lambda module: True)
-    with pytest.raises(ConfigurationError, match="use strategy='ddp'"):
+    monkeypatch.setattr("axiograd.training.distributed.is_sharded", lambda module: True)
+    with pytest.raises(ConfigurationError, match=r"the model is sharded.* use DistributedDataParallel"):
         cpu_fit(make_model(), make_data(), loss=make_loss(), recipe=Recipe(epochs=1))
 
 
