@@ -138,6 +138,10 @@ def main() -> None:
         found[form] = line
         print(form, line, flush=True)
         RESULTS.write_text(json.dumps(head | {"forms": found}, indent=1) + "\n")
+        render(head, found)
+
+
+def render(head: dict[str, str], found: dict[str, Any]) -> None:
     lines = ["| | top-1 | top-5 | one core |", "|---|---|---|---|"]
     for form, line in found.items():
         seconds = f"{line['cpu_seconds']} s" if "cpu_seconds" in line else ""

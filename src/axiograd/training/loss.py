@@ -28,7 +28,7 @@ from axiograd.homogeneity.behind import module_of
 from axiograd.homogeneity.model import out_of_parallel
 from axiograd.training.distributed import refuse_sharded, refuse_static_graph, searches_its_graph
 from axiograd.training.held_gates.operators import NotHeldError, NotSharedError
-from axiograd.training.held_gates.step import Separate, differentiate_held, differentiate_shared, record
+from axiograd.training.held_gates.step import differentiate_held, differentiate_shared, record
 from axiograd.training.mixup import task_value
 from axiograd.training.schedules import Schedule, ensure_schedule, weight_at
 from axiograd.training.targets import Outputs, Residual, attribution_target as choose_target
@@ -64,8 +64,8 @@ class Bound:
     connected: bool = False
     #: Why second derivatives are needed: "" if they are not, None if that is not known yet.
     why_twice: str | None = None
-    #: Programs whose samples do not depend on each other; None if task and prior cannot share their products.
-    separate: Separate | None = field(default_factory=Separate)
+    #: Whether the task and the prior may share their products with the weights.
+    may_share: bool = True
     #: Multiplications with weights per sample.
     work: float = 0.0
     #: Why the last step took second derivatives.
@@ -171,18 +171,18 @@ class AttributionLoss(nn.Module):
         """Outputs and attributions, in a training step without second derivatives if that can be."""
         method, how = bound.method, {"create_graph": self.training}
         while self.training:
-            shared = bound.separate is not None and type(method) in _OF_THE_GRADIENT and _may_share(target)
+            shared = bound.may_share and type(method) in _OF_THE_GRADIENT and _may_share(target)
             bound.last = self._why_twice(bound, inputs, target, additional, shared=shared)
             if bound.last:
                 break
             through: Callable[..., Any] = differentiate_held
-            if shared and bound.separate is not None:
-                through = partial(differentiate_shared, task=task, separate=bound.separate)
+            if shared:
+                through = partial(differentiate_shared, task=task)
             call = method._call(inputs, target, None, additional, wants_outputs=True, **how)  # noqa: SLF001 (a method's own)
             try:
                 found: Explanation = method._explained(replace(call, through=through), target)  # noqa: SLF001
             except NotSharedError:
-                bound.separate = None
+                bound.may_share = False
             except NotHeldError as reason:
                 bound.why_twice = str(reason)
             else:

@@ -103,7 +103,7 @@ def to_xdnn(
     "strip" takes out additive constants and exchanges what is not homogeneous; "lift" is F(x) = ρ(x)·f(x/ρ(x)).
     Padding has no part in either: `mask` is the name or the position of the argument that is nonzero (or True) for the
     tokens that count, or a function of the model's arguments that returns it; `attention_mask` and PyTorch's
-    `key_padding_mask`s are found without it.
+    `key_padding_mask` arguments are found without it.
 
     With `calibration` (unlabelled inputs as a tensor, as a loader, or in a `Calibration`) strip keeps the accuracy:
     biases are read off the input and weights fitted by least squares, layer by layer.

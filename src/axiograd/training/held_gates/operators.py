@@ -46,7 +46,7 @@ class Call(Protocol):
     def hold(self, result: Any, function: Callable[..., Any], *args: Any, added: Iterable[Place] = ()) -> Any: ...
 
 
-def _names(text: str) -> list[str]:
+def names(text: str) -> list[str]:
     return text.split()
 
 
@@ -60,7 +60,7 @@ _PAIR = (_places(0, "self", "input"), _places(1, "other", "mat2", "vec2", "vec",
 
 LINEAR: dict[str, Linear] = {
     **dict.fromkeys(
-        _names(
+        names(
             """
         neg negative positive sum mean nansum cumsum trace diff view reshape view_as reshape_as flatten unflatten
         squeeze unsqueeze expand expand_as broadcast_to permute transpose t movedim moveaxis swapaxes swapdims select
@@ -73,31 +73,32 @@ LINEAR: dict[str, Linear] = {
         ),
         Linear(),
     ),
-    **dict.fromkeys(_names("add sub subtract rsub __rsub__ __radd__"), Linear(_places(0, 1, "input", "other"))),
+    **dict.fromkeys(names("add sub subtract rsub __rsub__ __radd__"), Linear(_places(0, 1, "input", "other"))),
     **dict.fromkeys(
-        _names("cat concat concatenate stack hstack vstack dstack column_stack"), Linear(_places(0, "tensors"))
+        names("cat concat concatenate stack hstack vstack dstack column_stack"), Linear(_places(0, "tensors"))
     ),
     "where": Linear(_places(1, 2, "input", "self", "other")),
-    "masked_fill": Linear(_places(2, "value")),
+    "masked_fill": Linear(_places(0, "input", 2, "value")),
     "pad": Linear(_places(3, "value")),
+    **dict.fromkeys(names("mul multiply __rmul__ matmul mm bmm mv dot inner outer __rmatmul__"), Linear(factors=_PAIR)),
     **dict.fromkeys(
-        _names("mul multiply __rmul__ matmul mm bmm mv dot inner outer __rmatmul__"), Linear(factors=_PAIR)
-    ),
-    **dict.fromkeys(
-        _names("linear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d"),
+        names("linear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d"),
         _LAYER,
     ),
     "addmm": Linear(_places(0, "input"), (_places(1, "mat1"), _places(2, "mat2"))),
     "baddbmm": Linear(_places(0, "input"), (_places(1, "batch1"), _places(2, "batch2"))),
     # A divisor is a factor that no value may move in: see `divisor`.
-    **dict.fromkeys(_names("div divide true_divide __truediv__"), Linear()),
+    **dict.fromkeys(names("div divide true_divide __truediv__"), Linear()),
     "einsum": Linear(),
     "batch_norm": Linear(_places(1, "running_mean", 4, "bias")),
 }
 
+#: Functions of one tensor that take another for its shape or type alone.
+SHAPED = frozenset(names("view_as reshape_as expand_as type_as to"))
+
 #: Their results do not move until a gate switches.
 STEPS = frozenset(
-    _names(
+    names(
         """
     eq ne lt le gt ge equal not_equal less less_equal greater greater_equal logical_and logical_or logical_xor
     logical_not isnan isinf isfinite argmax argmin argsort any all count_nonzero nonzero signbit
@@ -109,7 +110,7 @@ STEPS = frozenset(
 
 #: Questions about a tensor that its values do not answer.
 LOOKS = frozenset(
-    _names(
+    names(
         """
     shape size dim ndim ndimension numel nelement dtype device layout stride is_contiguous is_floating_point is_complex
     requires_grad is_leaf grad_fn is_cuda is_cpu is_mps is_xpu is_meta is_sparse is_quantized is_nested is_mkldnn
@@ -127,6 +128,18 @@ def check_linear(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], mo
     groups = sum(any(place in group and moves(item) for place, item in items) for group in how.factors)
     if groups > 1:
         raise NotHeldError(f"{name} multiplies two values that depend on the input.")
+    if groups == 0 and name in {"addmm", "baddbmm"}:
+        raise NotHeldError(f"{name} adds a product to a value that depends on the input.")
+    if name == "diff" and (len(args) > 3 or {"prepend", "append"} & kwargs.keys()):  # noqa: PLR2004
+        raise NotHeldError("diff has something before or after what depends on the input.")
+    if (
+        not how.added
+        and not how.factors
+        and name != "einsum"
+        and not moves(args[:1])
+        and not moves(kwargs.get("input"))
+    ):
+        raise NotHeldError(f"{name} is of a value that does not depend on the input.")
     if name == "einsum":
         operands = args[1] if len(args) == 2 and isinstance(args[1], list | tuple) else args[1:]  # noqa: PLR2004
         if sum(moves(operand) for operand in operands) > 1:
@@ -222,7 +235,9 @@ def _larger(call: Call) -> Any:
     first = (a.detach() < b.detach()) if smaller_wins else (a.detach() > b.detach())
     # Where both are equal, autograd shares the gradient.
     share = first.to(a.dtype) + 0.5 * (a.detach() == b.detach())
-    return call.hold(call.run(), _mixed, a, b, share)
+    return call.hold(
+        call.run(), _mixed, a, b, share, added=[i for i, side in enumerate((a, b)) if not call.moves(side)]
+    )
 
 
 def _extreme(call: Call) -> Any:

@@ -116,20 +116,6 @@ class Held:
         rest = float((r.double() - times * rho.double()).norm() / r.double().norm())
         return times if rest <= _ROUNDING * torch.finfo(r.dtype).eps else None
 
-    def rows_interact(self) -> bool:
-        """Whether an output depends on another sample's input: if none does, samples of zeros have outputs of zero."""
-        tensors = Tensors(self.tape.weights, self.tape.fixed)
-        generator = torch.Generator(self.roots[0].device).manual_seed(0)
-        for silent in (slice(0, None, 2), slice(1, None, 2)):
-            inputs = [torch.empty_like(x, requires_grad=False).normal_(generator=generator) for x in self.roots]
-            for x in inputs:
-                x[silent] = 0
-            with torch.no_grad(), self._as_recorded():
-                values = self.tape.run(inputs, tensors, linear=True)
-            if any(bool(values[slot][silent].any()) for slot in self.outputs):
-                return True
-        return False
-
     def _as_recorded(self) -> AbstractContextManager[Any]:
         enabled = self.autocast is not None
         return torch.autocast(self.device, dtype=self.autocast, enabled=enabled)
@@ -139,6 +125,12 @@ def _add(total: list[Tensor | None], index: int, gradient: Tensor | None) -> Non
     if gradient is not None:
         before = total[index]
         total[index] = gradient if before is None else before + gradient
+
+
+def _for_hooks(held: Held, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
+    """Zeros for weights that nothing reaches but whose hooks are called all the same."""
+    pairs = zip(held.tape.weights, gradients, strict=True)
+    return [torch.zeros_like(w) if g is None and w._backward_hooks else g for w, g in pairs]  # noqa: SLF001
 
 
 class _Gradient(torch.autograd.Function):
@@ -161,7 +153,7 @@ class _Gradient(torch.autograd.Function):
             torch.zeros_like(g) if v is None else v.to(g.dtype) for v, g in zip(directions, held.gradients, strict=True)
         ]
         weights, values = held.weight_gradients(inputs, tensors, linear=True)
-        return (None, None, *(values[slot] for slot in held.outputs), *weights)
+        return (None, None, *(values[slot] for slot in held.outputs), *_for_hooks(held, weights))
 
 
 class _Outputs(torch.autograd.Function):
@@ -198,7 +190,7 @@ class _Outputs(torch.autograd.Function):
                 for i, gradient in enumerate(held.weight_gradients(shift, tensors, linear=True)[0]):
                     _add(weights, i, gradient)
         by_x = [g if wanted else None for g, wanted in zip(by_x, ctx.needs_input_grad[3 : 3 + n], strict=True)]
-        return (None, None, None, *by_x, *weights)
+        return (None, None, None, *by_x, *_for_hooks(held, weights))
 
 
 class _Direction(torch.autograd.Function):
@@ -262,27 +254,11 @@ def differentiate_held(model: Model, arguments: Arguments, score: Score, *, crea
     return Pass(outputs, scores, gradients)
 
 
-class Separate:
-    """The programs of which it is known that no sample's output depends on another sample."""
-
-    def __init__(self) -> None:
-        self._known: list[Any] = []
-
-    def check(self, held: Held) -> None:
-        """Raise if samples depend on each other."""
-        program = held.tape.program
-        if program not in self._known:
-            if held.rows_interact():
-                raise NotSharedError("samples of the batch depend on each other.")
-            self._known = [program, *self._known[:7]]
-
-
 def differentiate_shared(
     model: Model,
     arguments: Arguments,
     score: Score,
     task: Callable[[Any], Tensor],
-    separate: Separate,
     *,
     create_graph: bool,
 ) -> Pass:
@@ -291,7 +267,8 @@ def differentiate_shared(
     held, outputs, moving = record(model, arguments, [xi.detach().requires_grad_() for xi in x], attached=False)
     if len(moving) != 1:
         raise NotSharedError(f"{len(moving)} outputs depend on the input, and the task may use all of them.")
-    separate.check(held)
+    if not held.tape.keeps_rows:
+        raise NotSharedError("samples of the batch may depend on each other.")
     result, *ways = _Outputs.apply(held, moving[0].detach(), len(x), *x, *held.tape.weights)  # type: ignore[no-untyped-call]
     outputs = pytree.tree_map_only(Tensor, lambda t: result if t is moving[0] else t, outputs)
     scores = _one_score(score(outputs))

@@ -10,7 +10,17 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
-from axiograd.training.held_gates.operators import GATES, LINEAR, LOOKS, STEPS, NotHeldError, Place, check_linear
+from axiograd.training.held_gates.operators import (
+    GATES,
+    LINEAR,
+    LOOKS,
+    SHAPED,
+    STEPS,
+    NotHeldError,
+    Place,
+    check_linear,
+)
+from axiograd.training.held_gates.rows import keeps_rows
 
 
 @dataclass(frozen=True)
@@ -61,16 +71,13 @@ class Tape:
     n_slots: int = 0
     #: Multiplications with weights, roughly.
     work: float = 0.0
+    #: Whether every function is known to keep the samples of a batch apart.
+    keeps_rows: bool = True
 
     @property
     def edges(self) -> list[GradientEdge]:
         """Where the gradients arrive that are to be kept, entry by entry."""
         return [edge for entry in self.entries for edge in entry.edges]
-
-    @property
-    def program(self) -> list[Any]:
-        """What was done, without the numbers."""
-        return [(e.function, e.args, e.kwargs, e.added, e.results, e.weights) for e in self.entries]
 
     def close(self, outputs: Iterable[int]) -> None:
         """Find out when each value is used for the last time."""
@@ -128,6 +135,7 @@ class Recorder(TorchFunctionMode):
         self._viewed: dict[int, weakref.ref[Tensor]] = {}
         self._outside: set[Node] = set()
         self._roots = {root.grad_fn for root in roots}
+        self._batch = len(roots[0]) if roots[0].dim() else 1
         for root in roots:
             self._bind(root)
 
@@ -138,7 +146,7 @@ class Recorder(TorchFunctionMode):
         if not self.moves((args, kwargs)):
             return function(*args, **kwargs)
         name = _name(function)
-        if name in LOOKS or name in STEPS:
+        if name in LOOKS or name in STEPS or (name in SHAPED and not self.moves(args[:1])):
             return function(*args, **kwargs)
         if not torch.is_grad_enabled():
             raise NotHeldError(f"{name} runs where gradients are switched off.")
@@ -254,6 +262,17 @@ class _Call:
         weights = tuple(dict.fromkeys(i.index for i in _leaves((template, named)) if isinstance(i, Weight)))
         slots: list[int | None] = []
         edges: list[GradientEdge] = []
+        name = _name(self.function)
+        name = name if name.endswith("__") else name.removesuffix("_")
+        moving = [leaf for leaf in _leaves((self.args, self.kwargs)) if id(leaf) in self._slots]
+        recorder.tape.keeps_rows &= keeps_rows(
+            name,
+            self.args,
+            self.kwargs,
+            moving,
+            _results(result),
+            recorder._batch,  # noqa: SLF001
+        )
         for value in _results(result):
             floating = value.is_floating_point() or value.is_complex()
             if floating and not value.requires_grad:
