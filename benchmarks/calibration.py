@@ -146,7 +146,18 @@ def render(head: dict[str, str], found: dict[str, Any]) -> None:
     for form, line in found.items():
         seconds = f"{line['cpu_seconds']} s" if "cpu_seconds" in line else ""
         lines.append(f"| {form} | {line['top1']:.1f} | {line['top5']:.1f} | {seconds} |")
-    RESULTS.with_suffix(".md").write_text("\n".join([f"{head['network']}; {head['data']}.", "", *lines, ""]))
+    RESULTS.with_suffix(".md").write_text(
+        "\n".join(
+            [
+                "# A pretrained ResNet-50, stripped and calibrated",
+                "",
+                f"{head['network']}; {head['data']}.",
+                "",
+                *lines,
+                "",
+            ]
+        )
+    )
 
 
 if __name__ == "__main__":

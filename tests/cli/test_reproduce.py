@@ -60,5 +60,5 @@ def test_wrong_use(tmp_path):
 
 def test_help_teaches():
     text = run("--help").stdout
-    for words in ("--only-render", "--part", "--imagenet", "goes on"):
+    for words in ("--only-render", "--part", "--imagenet", "resumes"):
         assert words in text

@@ -106,7 +106,7 @@ def branches_run_plainly() -> Iterator[None]:
 
     >>> w, x = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
     >>> with branches_run_plainly():
-    ...     y = torch.cond(x.sum() > 0, lambda x: x * w, lambda x: x, (x,)).sum()
+    ...     y = torch.cond(x.sum() > 0, lambda x: x * w, lambda x: -x, (x,)).sum()
     ...     torch.autograd.grad(y, x, create_graph=True)[0].requires_grad
     True
     """

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from axiograd._functions import own_values
+from axiograd._functions import global_values, own_values
 from axiograd.homogeneity.behind import modules_behind
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
@@ -47,7 +47,7 @@ def attributes_restored(model: Callable[..., Any]) -> Iterator[None]:
 
 
 def _containers(value: Any, found: dict[int, tuple[Any, Any]], depth: int) -> None:
-    """Lists, dicts and sets that a function reaches by its closure, its defaults or the object that it belongs to."""
+    """Lists, dicts and sets that a function reaches by closure, default or global, or by the object it belongs to."""
     if depth > _DEEPEST or id(value) in found or isinstance(value, Tensor | nn.Module | ModuleType | type):
         return
     if isinstance(value, list | dict | set | deque):
@@ -58,7 +58,10 @@ def _containers(value: Any, found: dict[int, tuple[Any, Any]], depth: int) -> No
         return
     owner = getattr(value, "__self__", None)
     function = getattr(value, "__func__", value)
-    reached = list(own_values(function).values()) if isinstance(function, FunctionType) else []
+    reached: list[Any] = []
+    if isinstance(function, FunctionType):
+        reached += own_values(function).values()
+        reached += [v for v in global_values(function).values() if isinstance(v, list | dict | set | deque)]
     reached += [*getattr(value, "args", ()), getattr(value, "func", None), owner] if callable(value) else []
     if not isinstance(value, FunctionType) and hasattr(value, "__dict__"):
         reached.append(vars(value))

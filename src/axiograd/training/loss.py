@@ -364,7 +364,7 @@ def _looked_at(bound: Bound, model: Any, arguments: Arguments) -> Any:
         else:
             bound.why_twice, bound.work = "", held.tape.work / arguments.batch
             return outputs
-    return run(model, arguments, arguments.features)
+    return run(model, arguments, leaves(arguments.features, create_graph=False))
 
 
 def _check_connected(prior: Tensor, model: Any) -> None:
