@@ -102,14 +102,7 @@ _BRANCHING = _Branching()
 
 @contextmanager
 def branches_run_plainly() -> Iterator[None]:
-    """`torch.cond` runs the branch that it takes, in this thread; its own derivative has no derivative.
-
-    >>> w, x = torch.ones(2, requires_grad=True), torch.ones(2, requires_grad=True)
-    >>> with branches_run_plainly():
-    ...     y = torch.cond(x.sum() > 0, lambda x: x * w, lambda x: -x, (x,)).sum()
-    ...     torch.autograd.grad(y, x, create_graph=True)[0].requires_grad
-    True
-    """
+    """`torch.cond` runs the branch that it takes, in this thread; its own derivative has no derivative."""
     _teach_cond()
     before, _BRANCHING.plain = _BRANCHING.plain, True
     try:

@@ -22,7 +22,7 @@ from axiograd.attribution import (
     XGradient,
 )
 from axiograd.attribution.arguments import Arguments
-from axiograd.attribution.passes import leaves, run
+from axiograd.attribution.passes import differentiate, leaves
 from axiograd.errors import ConfigurationError, DisconnectedError
 from axiograd.homogeneity.behind import module_of
 from axiograd.homogeneity.model import out_of_parallel
@@ -364,7 +364,9 @@ def _looked_at(bound: Bound, model: Any, arguments: Arguments) -> Any:
         else:
             bound.why_twice, bound.work = "", held.tape.work / arguments.batch
             return outputs
-    return run(model, arguments, leaves(arguments.features, create_graph=False))
+    # With a backward pass: a model that cannot be differentiated by its inputs says so here.
+    score = lambda outputs: logits(outputs).reshape(arguments.batch, -1).sum(1)  # noqa: E731
+    return differentiate(model, arguments, score, create_graph=False).outputs
 
 
 def _check_connected(prior: Tensor, model: Any) -> None:
