@@ -115,7 +115,8 @@ def _find(source: str) -> ModuleSpec | None:
     with _here():
         top, *rest = source.split(".")
         try:
-            spec = importlib.util.find_spec(top)
+            # The path first: finders that packages add may do more than look (setuptools' replaces distutils).
+            spec = PathFinder.find_spec(top) or importlib.util.find_spec(top)
         except (ImportError, ValueError):
             return None
         full = top
