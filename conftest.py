@@ -1,7 +1,9 @@
-"""Runs the README's Python block; before torch is imported, sees to it that half precision does not kill the run."""
+"""Runs the README's Python block, keeps half precision from killing a run, and lists results that are out of date."""
 
 import os
+from pathlib import Path
 
+import pytest
 from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser
 
@@ -30,3 +32,13 @@ SAID = limit_instructions()
 
 def pytest_report_header() -> str:
     return SAID
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Which results are older than the code they depend on: no failure, a list for whoever runs experiments next."""
+    if any("tests/experiments" in str(report.nodeid) for report in terminalreporter.getreports("passed")):
+        from axiograd.experiments.reproduce import older_than_their_code
+
+        old = older_than_their_code(Path(__file__).parent / "results")
+        terminalreporter.section(f"{len(old)} results that other code has made than what would run now")
+        terminalreporter.write("".join(f"{line}\n" for line in old))

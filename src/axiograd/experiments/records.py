@@ -17,6 +17,7 @@ import torch
 
 from axiograd._version import __version__
 from axiograd.errors import ConfigurationError, StorageError
+from axiograd.experiments.code import commit
 from axiograd.runs.files import write_atomically
 from axiograd.runs.identity import differences
 
@@ -146,6 +147,7 @@ def current_versions(**further: str) -> dict[str, str]:
         "torch": str(torch.__version__),
         "numpy": np.__version__,
         "python": platform.python_version(),
+        **({"commit": made_by} if (made_by := commit()) else {}),
         **further,
     }
 

@@ -14,10 +14,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import get_args
 
 from axiograd.errors import AxiogradError, ConfigurationError
-from axiograd.experiments.item import Item, Plan, Setting, Work
-from axiograd.experiments.records import Records, read
+from axiograd.experiments.code import digest
+from axiograd.experiments.item import Item, Plan, Scale, Setting, Work
+from axiograd.experiments.records import Records, current_versions, read
 from axiograd.experiments.rendering import Rendered, render
 from axiograd.runs.files import alone, check_writable, remove_leftovers
 from axiograd.runs.progress import progress_bar
@@ -51,9 +53,26 @@ def find(name: str) -> Item:
     """
     if name not in ITEMS:
         raise ConfigurationError(f"no item {name!r}; there are: {', '.join(ITEMS)}, and all.")
-    module, _, attribute = ITEMS[name].partition(":")
-    item: Item = getattr(importlib.import_module(module), attribute)
+    item: Item = getattr(importlib.import_module(module_of(name)), ITEMS[name].partition(":")[2])
     return item
+
+
+def module_of(name: str) -> str:
+    """The module in which an item is defined."""
+    return ITEMS.get(name, "").partition(":")[0]
+
+
+def older_than_their_code(results: Path) -> list[str]:
+    """The results in a folder with pieces that today's code has not made, or that do not say which has."""
+    old = []
+    for name in ITEMS:
+        for path in (results / name / f"{scale}.json" for scale in get_args(Scale)):
+            pieces = read(path).pieces if path.is_file() else []
+            made = [piece for piece in pieces if piece.versions.get("code") == digest(module_of(name))]
+            if len(made) < len(pieces):
+                commits = sorted({piece.versions.get("commit", "a commit not recorded") for piece in pieces})
+                old.append(f"{name} ({path.stem}): {len(pieces) - len(made)} of {len(pieces)}, {', '.join(commits)}")
+    return old
 
 
 @dataclass(frozen=True)
@@ -134,7 +153,8 @@ def run(
 
 def work_through(item: Item, plan: Plan, whole: Path, *, command: str, share: Share) -> None:
     """Stage by stage, the pieces of this process that no file holds."""
-    own = Records(share.path(whole), command=command, data=plan.data, settings=plan.settings)
+    versions = current_versions(code=digest(module_of(item.name)))
+    own = Records(share.path(whole), command=command, data=plan.data, settings=plan.settings, versions=versions)
     for number, stage in enumerate(plan.stages, start=1):
         known = gathered(plan, whole, command)
         todo = list(stage(known))

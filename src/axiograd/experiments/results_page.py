@@ -2,6 +2,7 @@
 
 python -m axiograd.experiments.results_page          writes docs/results.md
 python -m axiograd.experiments.results_page --check  ends with 1 where that would change it
+python -m axiograd.experiments.results_page --old    lists results that today's code has not made
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from axiograd.experiments.item import Item
 from axiograd.experiments.records import provenance, read
-from axiograd.experiments.reproduce import ITEMS, find
+from axiograd.experiments.reproduce import ITEMS, find, older_than_their_code
 from axiograd.runs.files import write_atomically
 
 #: What is said of a scale, before the name of its data.
@@ -89,7 +90,11 @@ def main() -> None:
     parser.add_argument("--benchmarks", type=Path, default=Path("benchmarks/results"))
     parser.add_argument("--out", type=Path, default=Path("docs/results.md"))
     parser.add_argument("--check", action="store_true", help="write nothing; is the page up to date?")
+    parser.add_argument("--old", action="store_true", help="write nothing; which results has other code made?")
     options = parser.parse_args()
+    if options.old:
+        sys.stdout.writelines(f"{line}\n" for line in older_than_their_code(options.results))
+        return
     text = page(options.results, options.benchmarks, options.out.parent)
     if not options.check:
         write_atomically(options.out, text.encode())
