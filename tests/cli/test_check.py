@@ -84,3 +84,16 @@ def test_shapes_of_example_inputs():
         example_input(nn.Linear(1, 1), "a,b")
     with pytest.raises(ConfigurationError, match="give --shape"):
         example_input(nn.ReLU(), None)
+
+
+def test_bias_before_any_training(file, tmp_path):
+    table = tmp_path / "rows.csv"
+    rows = torch.randn(40, 3).tolist()
+    table.write_text("a,b,c\n" + "\n".join(",".join(map(str, row)) for row in rows) + "\n")
+    words = ["check", f"{file}:build", "--bias", "--examples", str(table), "--json"]
+    found = json.loads(run(app, words, catch_exceptions=False).stdout)
+    assert [name for name, _ in found["layers"]] == ["0"]
+    assert {cost["how"] for cost in found["costs"]} == {"strip", "calibrated strip", "lift"}
+    assert found["recommendation"].startswith("The constants carry")
+    with pytest.raises(ConfigurationError, match="give both or neither"):
+        run(app, ["check", f"{file}:build", "--bias"], catch_exceptions=False)

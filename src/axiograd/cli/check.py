@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,10 +11,14 @@ import typer
 from axiograd.cli import options
 from axiograd.cli.certificates import show_certificate
 from axiograd.cli.export import show_file
-from axiograd.cli.output import speaking
+from axiograd.cli.output import Output, speaking
+from axiograd.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from torch import nn
+
+    from axiograd.cli.inputs import Given
+    from axiograd.cli.samples import Samples
 
 
 def check(
@@ -25,6 +30,17 @@ def check(
     *,
     download: options.Download = False,
     train: Annotated[bool, typer.Option("--train", help="Certify the model in train mode.")] = False,
+    bias: Annotated[
+        bool, typer.Option("--bias", help="Measure on --examples what the biases carry, and what removing them costs.")
+    ] = False,
+    examples: Annotated[
+        list[str] | None,
+        typer.Option("--examples", metavar="INPUT", help="For --bias: images, a folder, a table or a data set."),
+    ] = None,
+    n_examples: Annotated[int, typer.Option(help="For --bias: how many of them are used.", min=4)] = 200,
+    preprocess: options.Preprocessing = None,
+    label: options.Label = None,
+    classes: options.Classes = None,
     json: options.Json = False,
 ) -> None:
     """Prove that a model is an X-DNN, F(αx) = αᵏF(x), or name every place that breaks it; exit code 1 if it is not.
@@ -32,20 +48,33 @@ def check(
     The proof goes through the model's operators, not through a list of layers. Biases that are zero do no harm; one
     of axiograd's models without --weights is checked with biases that are not.
 
+    With --bias the paper's question first: is removing the bias plausible here? On real examples, of which one half
+    makes the conversions and the other judges them: how much of the output the biases carry, by layer and class, and
+    what is left of the answers by strip, calibrated strip and lift; exit code 0.
+
     An exported file (.onnx, .pt2) says what it is, and whether it is as it was written; exit code 1 if it is not.
 
     `axiograd check xalexnet`
 
     `axiograd check my_model.py:build --shape 3,224,224`
+
+    `axiograd check resnet18 --weights default --bias --examples photos/`
     """
+    if bias != bool(examples):
+        raise ConfigurationError("--bias measures on real inputs, and --examples is for it: give both or neither.")
     with speaking(as_json=json) as output:
         if Path(spec).suffix in {".onnx", ".pt2"} and ":" not in spec:
             raise typer.Exit(0 if show_file(output, spec) else 1)
-        from axiograd.cli.inputs import read_model, suggestion
+        from axiograd.cli.inputs import read_inputs, read_model, suggestion
         from axiograd.cli.spec import example_input
         from axiograd.homogeneity import certify
 
         given = read_model(spec, weights, settings, download=download)
+        if bias and examples:
+            show_bias(
+                output, given, read_inputs(given, examples, preprocess=preprocess, label=label), n_examples, classes
+            )
+            raise typer.Exit(0)
         model = given.model.train(train)
         if given.trained is False and given.base == spec:
             _fill_zeros(model)
@@ -58,6 +87,25 @@ def check(
         if not certificate.ok:
             output.note(f"Make it one: {suggestion(context.params, 'convert', out='FILE.safetensors')}")
     raise typer.Exit(0 if certificate.ok else 1)
+
+
+def show_bias(output: Output, given: Given, samples: Samples, n: int, classes: Path | None) -> None:
+    """What the biases carry on some samples, and what conversions would cost."""
+    import torch
+
+    from axiograd.cli.attributing import labels_of
+    from axiograd.cli.convert import spread
+    from axiograd.homogeneity import bias_report
+
+    if given.warning:
+        output.note(given.warning)
+    places, x, source = spread(samples, given.model, n)
+    with torch.no_grad():
+        n_outputs = given.model.eval()(x[:1]).shape[-1]
+    labels = labels_of(samples, places, n_outputs, given.class_names(classes, samples, n_outputs))
+    report = bias_report(given.model, x, None if labels is None else torch.tensor(labels))
+    output.say(f"{report}\nMeasured on {source}.")
+    output.answer(asdict(report) | {"examples": source, "recommendation": report.recommendation})
 
 
 def _fill_zeros(model: nn.Module) -> None:

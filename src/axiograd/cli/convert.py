@@ -100,7 +100,7 @@ def convert(
                 standardise=standardise,
                 statistics=statistics,
             )
-            x, source = _spread(samples, model, n_examples or (_FITTED if how == "strip" else _EXAMPLES))
+            _, x, source = spread(samples, model, n_examples or (_FITTED if how == "strip" else _EXAMPLES))
             table = samples.table
         images, x = x, x[:_EXAMPLES]
         before = certify(model, x)
@@ -160,14 +160,14 @@ def _convert(model: nn.Module, x: Tensor, images: Tensor | None, how: str) -> tu
     return to_xdnn(model, x, how=cast("Literal['strip', 'lift']", how)), why
 
 
-def _spread(samples: Samples, model: nn.Module, n: int) -> tuple[Tensor, str]:
-    """Inputs to calibrate on, spread over what was given, and in words what they are."""
+def spread(samples: Samples, model: nn.Module, n: int) -> tuple[list[int], Tensor, str]:
+    """Places and inputs of some samples, spread over what was given, and in words what they are."""
     from axiograd.cli.attributing import like_of
 
     step = max(1, len(samples) // n)
-    chosen = samples.choose(range(0, len(samples), step)[:n])
-    _, x = next(iter(chosen.batches(n, like_of(model), skip_damaged=True)))
-    return x, f"{len(x)} of {samples.source} ({samples.prepared})"
+    rows = range(0, len(samples), step)[:n]
+    places, x = next(iter(samples.choose(rows).batches(n, like_of(model), skip_damaged=True)))
+    return [rows[place] for place in places], x, f"{len(x)} of {samples.source} ({samples.prepared})"
 
 
 def _settings(spec: str, weights: str | None, given: dict[str, Any]) -> dict[str, Any]:

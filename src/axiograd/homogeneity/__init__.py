@@ -7,10 +7,12 @@ from axiograd.homogeneity.certificate import (
 )
 from axiograd.homogeneity.certification import certify as certify
 from axiograd.homogeneity.conversion import (
+    BiasReport as BiasReport,
     Calibration as Calibration,
     Conversion as Conversion,
     Edit as Edit,
     Lifted as Lifted,
+    bias_report as bias_report,
     calibrated_layout as calibrated_layout,
     energy_share as energy_share,
     to_xdnn as to_xdnn,

@@ -17,6 +17,7 @@ Modules are exchanged; functions in a module's own forward are rewritten as it r
 own. The first dimension is taken for the batch.
 """
 
+from axiograd.homogeneity.conversion.bias import BiasReport as BiasReport, bias_report as bias_report
 from axiograd.homogeneity.conversion.calibrated import (
     Calibration as Calibration,
     LayerFit as LayerFit,
