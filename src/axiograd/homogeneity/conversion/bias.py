@@ -128,7 +128,7 @@ def bias_report(model: nn.Module, samples: Tensor, labels: Tensor | None = None)
         parts = [_parts(model, rows, names) for rows in samples.split(ROWS)]
         outputs = _outputs(model, samples[1::2])
         costs = _costs(model, samples, outputs, labels)
-    score, through_input, chosen = (torch.cat([part[i] for part in parts]) for i in range(3))
+    score, through_input, chosen = (torch.cat(found) for found in zip(*(part[:3] for part in parts), strict=True))
     total = float(score.abs().sum())
     if total == 0:
         raise InputError(f"{type(model).__name__} answers zero to every sample: there is nothing to share out.")
