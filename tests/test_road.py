@@ -16,7 +16,7 @@ ROAD = (
     ("attribution",),
     ("priors", "axioms", "metrics"),
     ("training",),
-    ("text",),
+    ("text", "tables"),
     ("report",),
     ("export",),
     ("scale",),

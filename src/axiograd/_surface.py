@@ -2,7 +2,14 @@
 
 # ruff: noqa: PLC0414  # `x as x` is how a name is made public
 
-from axiograd import datasets as datasets, metrics as metrics, models as models, priors as priors
+from axiograd import (
+    datasets as datasets,
+    metrics as metrics,
+    models as models,
+    priors as priors,
+    report as report,
+    tables as tables,
+)
 from axiograd.attribution import (
     Attribution as Attribution,
     AttributionDataset as AttributionDataset,

@@ -26,6 +26,23 @@ def _is_feature(value: object) -> bool:
     return isinstance(value, Tensor) and value.is_floating_point()
 
 
+def _is_frame(value: object) -> bool:
+    return hasattr(value, "columns") and hasattr(value, "index") and hasattr(value, "to_numpy")
+
+
+def _from_frame(frame: Any) -> Tensor:
+    """A DataFrame of numbers as one tensor of the default dtype."""
+    if words := [str(name) for name in frame.columns if frame[name].dtype.kind not in "fiub"]:
+        raise InputError(
+            f"column {words[0]!r} of the DataFrame is of type {frame[words[0]].dtype}, not of numbers; "
+            "axiograd.tables.explain takes categories too."
+        )
+    numbers = frame.to_numpy(dtype=np.float64, copy=True)
+    if np.isnan(numbers).any():
+        raise InputError(f"{int(np.isnan(numbers).sum())} cells of the DataFrame are empty; fill them first.")
+    return torch.from_numpy(numbers).to(torch.get_default_dtype())
+
+
 @dataclass(frozen=True)
 class Arguments:
     """Positional and keyword arguments of a model, and where among them the attributed features are.
@@ -42,6 +59,8 @@ class Arguments:
     slots: tuple[int | str, ...]
     single: bool
     n_inputs: int
+    #: The pandas DataFrame that the inputs came in, if they did: attributions go out in its like.
+    frame: Any = None
 
     @classmethod
     def ensure(cls, inputs: Inputs, additional: Any = None) -> Arguments:
@@ -49,6 +68,9 @@ class Arguments:
         slots: tuple[int | str, ...]
         positional: tuple[Any, ...]
         keyword: dict[str, Any]
+        frame = inputs if _is_frame(inputs) else None
+        if frame is not None:
+            inputs = _from_frame(frame)
         if isinstance(inputs, Mapping):
             positional, keyword = (), dict(inputs)
             slots = tuple(name for name, value in inputs.items() if _is_feature(value))
@@ -61,7 +83,7 @@ class Arguments:
             keyword |= additional
         elif additional is not None:
             positional += tuple(additional) if isinstance(additional, tuple | list) else (additional,)
-        arguments = cls(positional, keyword, slots, isinstance(inputs, Tensor), n_inputs)
+        arguments = cls(positional, keyword, slots, isinstance(inputs, Tensor), n_inputs, frame)
         arguments._check()
         return arguments
 
@@ -142,6 +164,9 @@ class Arguments:
 
     def pack(self, attributions: Sequence[Tensor]) -> Attributions:
         """Give attributions the structure of the inputs: tensor, tuple (None where there is none), or dict."""
+        if self.frame is not None and attributions[0].dim() == 2 and not attributions[0].requires_grad:  # noqa: PLR2004
+            values = attributions[0].cpu().numpy()
+            return type(self.frame)(values, index=self.frame.index, columns=self.frame.columns)  # type: ignore[no-any-return]
         if self.single:
             return attributions[0]
         by_slot = dict(zip(self.slots, attributions, strict=True))

@@ -36,8 +36,16 @@ class Explanation:
     target: Target
     method: str = ""
     baseline: str = "zero"
+    #: What was explained, as it was given.
+    inputs: Any = None
 
     _repr_html_ = shown_by("explanation_html")
+
+    def to_shap(self, names: Sequence[str] | None = None) -> Any:
+        """A `shap.Explanation` (values, base values, data, names), for shap's waterfall and beeswarm plots."""
+        from axiograd.attribution.shap_values import to_shap
+
+        return to_shap(self, names)
 
 
 def relative_to(delta: Tensor, scale: float) -> Tensor:
@@ -222,6 +230,7 @@ class Attribution(ABC):
             target,
             type(self).__name__,
             self._baseline_name(baselines),
+            call.inputs if call.arguments.frame is None else call.arguments.frame,
         )
 
     def completeness(
@@ -264,6 +273,8 @@ class Attribution(ABC):
                 target = _ordinary(target)
             elif type(target) is LinearTarget:
                 target = LinearTarget(_ordinary(target.weights))
+        if arguments.frame is not None:
+            inputs = arguments.features[0]
         model = self.model if create_graph else out_of_parallel(self.model)
         return self._admit(Call(model, inputs, additional, arguments, target, read, create_graph, wants_outputs))
 

@@ -83,7 +83,11 @@ def convert(
 
         given = options.read_settings(settings)
         bare = read_model(spec, weights, settings, download=download)
-        model, table = bare.model, {}
+        model, made, table = bare.model, bare.recipe, {}
+        if made is not None and made.how != "trained":
+            raise ConfigurationError(f"{weights or spec} has been converted by {made.how} already.")
+        if made is not None:  # what training wrote knows its model and its table
+            spec, weights, given, table = made.spec, made.weights, {**made.settings, **given}, made.table
         if examples is None:
             x, source = example_input(model, shape), "random inputs from the standard normal distribution"
         else:
@@ -101,7 +105,7 @@ def convert(
                 statistics=statistics,
             )
             _, x, source = spread(samples, model, n_examples or (_FITTED if how == "strip" else _EXAMPLES))
-            table = samples.table
+            table = table if samples.table is None else samples.table.stored or table
         images, x = x, x[:_EXAMPLES]
         before = certify(model, x)
         conversion, unfitted = _convert(model, x, images if examples is not None else None, how)
@@ -109,10 +113,12 @@ def convert(
             spec=spec,
             how=cast("Literal['strip', 'lift']", how),
             shape=tuple(x.shape[1:]),
-            settings=_settings(spec, weights, given),
+            settings=_settings(spec, weights if made is None else None, given),
             weights=weights,
             examples=source,
             table=table,
+            pixels={} if made is None else made.pixels,
+            classes=() if made is None else made.classes,
             calibrated=unfitted is None,
         )
         save(out, conversion.model, recipe)

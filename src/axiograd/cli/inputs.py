@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
@@ -16,10 +16,12 @@ from typer.models import OptionInfo
 from axiograd.cli.classes import ClassNames
 from axiograd.cli.converted import Recipe
 from axiograd.cli.options import read_list, read_settings
-from axiograd.cli.preprocess import choose
+from axiograd.cli.preprocess import Prepared, choose
 from axiograd.cli.samples import Samples, check_width, read_samples
 from axiograd.cli.spec import load_model
 from axiograd.cli.tables import TableOptions
+from axiograd.datasets import Preprocess, Schema
+from axiograd.errors import ConfigurationError, StorageError
 from axiograd.models import list_weights
 
 
@@ -35,8 +37,10 @@ class Given:
     trained: bool | None
     #: The weights are those of a name that we know, and so is how their inputs were prepared.
     known: bool
-    #: How tables are prepared for it, where its file says so.
-    tables: TableOptions | None = None
+    #: What its file says: how tables and images are prepared, and what its classes are called.
+    recipe: Recipe | None = None
+    schema: Schema | None = None
+    pixels: Prepared | None = None
 
     @property
     def warning(self) -> str | None:
@@ -49,6 +53,9 @@ class Given:
 
     def class_names(self, file: Path | None, samples: Samples, n_outputs: int) -> ClassNames:
         """What the model's outputs are called."""
+        named = () if self.recipe is None else self.recipe.classes
+        if file is None and len(named) == max(n_outputs, 2):
+            return ClassNames([(name,) for name in named])
         return ClassNames.find(file, samples.classes, n_outputs, self.base if self.trained else "")
 
 
@@ -56,10 +63,31 @@ def read_model(spec: str, weights: str | None, settings: list[str] | None, *, do
     """The model, and what its name and its file tell about it."""
     model = load_model(spec, weights, settings=read_settings(settings), download=download)
     recipe = Recipe.read(spec) or (Recipe.read(weights) if weights else None)
+    file = spec if weights is None else weights
     base, named = (spec, weights) if recipe is None else (recipe.spec, recipe.weights)
     trained = True if named is not None else (None if ":" in base else False)
     names = {name for each in list_weights(base) for name in (each.name, each.file, "default")}
-    return Given(spec, model, base, trained, named in names, None if recipe is None else recipe.tables())
+    return Given(spec, model, base, trained, named in names, recipe, schema_of(recipe, file), pixels_of(recipe, file))
+
+
+def schema_of(recipe: Recipe | None, path: str | Path) -> Schema | None:
+    """How a file's model takes tables, if it does."""
+    if recipe is None or not recipe.table:
+        return None
+    try:
+        return Schema.from_dict(recipe.table)
+    except (ValueError, TypeError, KeyError, AttributeError, ConfigurationError) as error:
+        raise StorageError(f"{path} has a recipe that cannot be read: {str(error)[:200]}") from error
+
+
+def pixels_of(recipe: Recipe | None, path: str | Path) -> Prepared | None:
+    """How a file's model takes images, if it says so."""
+    if recipe is None or not recipe.pixels:
+        return None
+    try:
+        return Prepared(Preprocess.from_dict(recipe.pixels), grey=recipe.shape[0] == 1)
+    except (ValueError, TypeError, KeyError) as error:
+        raise StorageError(f"{path} has a recipe that cannot be read: {str(error)[:200]}") from error
 
 
 def read_inputs(
@@ -78,16 +106,10 @@ def read_inputs(
     split: str | None = None,
 ) -> Samples:
     """The samples, prepared as the options say, or as the model's file says, or as is guessed."""
-    pixels = choose(given.base, given.model, known=given.known, preset=preprocess, size=size, mean=mean, std=std)
-    tables = TableOptions(label, tuple(read_list(drop)), missing, standardise, statistics)
-    stored = given.tables
-    if stored is not None and statistics is None:
-        tables = replace(
-            tables,
-            statistics=stored.statistics,
-            standardise=stored.standardise or standardise,
-            missing=stored.missing if missing == "error" else missing,
-        )
+    pixels = given.pixels
+    if pixels is None or preprocess or size or mean or std:
+        pixels = choose(given.base, given.model, known=given.known, preset=preprocess, size=size, mean=mean, std=std)
+    tables = TableOptions(label, tuple(read_list(drop)), missing, standardise, statistics or given.schema)
     samples = read_samples(read_list(inputs), pixels, tables, split=split)
     check_width(samples, given.model)
     return samples

@@ -44,6 +44,17 @@ class Story:
         """What was attributed, in words."""
         return "the output" if each.target is None else self.names[each.target]
 
+    def row(self, each: Attributed) -> tuple[Sequence[str] | None, Any]:
+        """The names of a row's features and its cells: as the table has them, or else as the model sees them."""
+        if self.samples.table is not None:
+            return self.samples.table.schema.names, self.samples.table.shown[self.samples.row(each.place)]
+        return None, each.inputs
+
+    def by_feature(self, attribution: Tensor) -> Tensor:
+        """What the inputs of one category have together."""
+        table = self.samples.table
+        return attribution if table is None else table.schema.sum_categories(attribution)
+
     def picture(self, each: Attributed) -> Tensor:
         """The image as people see it."""
         return each.inputs if self.samples.pixels is None else self.samples.pixels.picture(each.inputs)
@@ -69,13 +80,15 @@ def draw(
         elif each.inputs.dim() == 1:
             for name, attribution in each.attributions.items():
                 path = folder / (f"{stem}.png" if len(each.attributions) == 1 else f"{stem}-{name}.png")
-                title = _lines(each.name, f"{story.methods.title(name)} of {words}", width=60)
+                title = f"{untrained}{each.name} · {story.methods.title(name)} of {story.target(each)}"
+                features, values = story.row(each)
                 feature_bars(
-                    attribution,
-                    _features(story, each),
-                    values=each.inputs,
+                    story.by_feature(attribution),
+                    features,
+                    values=values,
                     top=_BARS,
                     title=title,
+                    note=f"baseline: {story.samples.zero}",
                     path=path,
                 )
                 written.append(path)
@@ -131,18 +144,18 @@ def write_report(story: Story, path: Path, costs: Sequence[dict[str, Any]]) -> P
     errors = {name: completeness(story.found, name) for name in titles}
     for i, each in enumerate(story.found):
         image = each.inputs.dim() == _IMAGE
-        features = _features(story, each)
+        features, values = (None, None) if image else story.row(each)
         labelled = each.label is not None and len(each.scores) > each.label
         report.add_sample(
             each.name,
-            {titles[name]: a for name, a in each.attributions.items()},
+            {titles[name]: a if image else story.by_feature(a) for name, a in each.attributions.items()},
             image=story.picture(each) if image else None,
             label=story.names[cast("int", each.label)] if labelled else each.label,
             prediction=story.names[each.predicted] if len(each.scores) > 1 else each.predicted,
             score=float(each.scores[0 if each.target is None else each.target]),
             completeness={titles[name]: values[i] for name, values in errors.items()},
-            values=None if image else each.inputs,
-            features=None if image else features,
+            values=values,
+            features=features,
             details={"target": story.target(each)},
         )
     rows = [{key.replace("_", " "): value for key, value in cost.items()} for cost in costs]
@@ -158,10 +171,6 @@ def _lead(story: Story, titles: str) -> str:
 def _lines(*parts: str, width: int) -> str:
     """A title of several lines, as wide as the figure."""
     return "\n".join(textwrap.fill(part, width) for part in parts)
-
-
-def _features(story: Story, each: Attributed) -> Sequence[str] | None:
-    return story.samples.features if len(story.samples.features) == each.inputs.numel() else None
 
 
 def _file_name(name: str) -> str:

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -15,8 +15,8 @@ from torch import Tensor, nn
 import axiograd.datasets
 from axiograd.cli.preprocess import Prepared
 from axiograd.cli.spec import guess_shape
-from axiograd.cli.tables import Statistics, TableOptions, is_table, prepare, read_table
-from axiograd.datasets import DamagedImageError, ImageFiles, TensorData, catalogue
+from axiograd.cli.tables import FeatureTable, TableOptions, is_table, prepare, read_table
+from axiograd.datasets import DamagedImageError, ImageFiles, Schema, TensorData, catalogue
 from axiograd.datasets.folders import SUFFIXES, decode, image_files
 from axiograd.errors import ConfigurationError, DataMissingError
 
@@ -35,8 +35,8 @@ class Samples:
     features: tuple[str, ...] = ()
     boxes: Tensor | None = None
     pixels: Prepared | None = None
-    #: How a table was prepared, to be stored with a model.
-    table: dict[str, Any] = field(default_factory=dict)
+    #: How a table was prepared, and its rows as people read them.
+    table: FeatureTable | None = None
     rows: tuple[int, ...] = ()
     #: Files that could not be decoded and were left out.
     skipped: list[str] = field(default_factory=list)
@@ -55,6 +55,10 @@ class Samples:
             boxes=None if self.boxes is None else self.boxes[list(indices)],
         )
 
+    def row(self, place: int) -> int:
+        """Where a sample stands in its table."""
+        return self.rows[place] if self.rows else place
+
     def batches(
         self, size: int, like: Tensor, *, skip_damaged: bool = False, start: int = 0
     ) -> Iterator[tuple[list[int], Tensor]]:
@@ -63,7 +67,7 @@ class Samples:
         inputs: list[Tensor] = []
         for i in range(start, len(self)):
             try:
-                x = self.read(self.rows[i] if self.rows else i)
+                x = self.read(self.row(i))
             except DamagedImageError:
                 if not skip_damaged:
                     raise
@@ -85,7 +89,7 @@ def read_samples(given: Sequence[str], pixels: Prepared, tables: TableOptions, *
         return _data_set(given[0], pixels, tables, split)
     if any(is_table(name) for name in given):
         if len(given) > 1:
-            raise ConfigurationError("one table at a time: give a single CSV file, or images.")
+            raise ConfigurationError("one table at a time: give a single file, or images.")
         table = read_table(Path(given[0]), tables)
         names = tuple(f"row {i}" for i in range(len(table.inputs)))
         source = f"{given[0]}, {len(names):,} rows"
@@ -94,10 +98,11 @@ def read_samples(given: Sequence[str], pixels: Prepared, tables: TableOptions, *
             names,
             table.inputs.__getitem__,
             table.prepared,
-            table.zero,
+            table.schema.zero,
             table.labels,
-            features=table.features,
-            table=table.stored,
+            table.classes,
+            features=table.schema.encoded_names,
+            table=table,
         )
     return _images([Path(name) for name in given], pixels)
 
@@ -185,18 +190,21 @@ def _tensors(data: TensorData, pixels: Prepared, tables: TableOptions) -> Sample
     labels = tuple(int(target) for target in data.targets)
     if data.inputs.dim() == 2:  # noqa: PLR2004  # [samples, features]
         rows = np.asarray(data.inputs, dtype=np.float64)
-        # A data set is whole, whatever part of it is explained: its statistics are those of the training data.
-        of_all = tables.statistics or Statistics.of(data.names, rows, tables.missing, f"all of {data.name}")
-        table = prepare(data.names, rows, replace(tables, label=None, statistics=of_all), data.name)
+        content: Any = {name: rows[:, i] for i, name in enumerate(data.names)}
+        if tables.statistics is None:
+            # A data set is whole, whatever part of it is explained: its statistics are those of the training data.
+            of_all = Schema.fit(content, missing=cast("Any", tables.missing), standardise=tables.standardise)
+            tables = replace(tables, statistics=of_all, of=f"all of {data.name}")
+        table = prepare(content, replace(tables, label=None), data.name)
         return Samples(
             data.name,
             names,
             table.inputs.__getitem__,
             table.prepared,
-            table.zero,
+            table.schema.zero,
             labels,
-            features=table.features,
-            table=table.stored,
+            features=table.schema.encoded_names,
+            table=table,
         )
     return Samples(
         data.name,

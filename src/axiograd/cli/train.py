@@ -72,16 +72,17 @@ def train(
 
 def _dry_run(output: Output, config: Path, settings: Any) -> None:
     """Build what is ours; what is the user's own is located, and not imported: importing it would run it."""
-    from axiograd.training.assemble import build_data, build_loss, build_model, code_named_in
+    from axiograd.training.assemble import build_data, build_loss, build_model, code_named_in, with_arguments
+    from axiograd.training.batches import ensure_dataset
 
     code = code_named_in(settings)
-    model = None if "model.name" in code else build_model(settings)
     data, validation = (None, None) if "data.name" in code else build_data(settings)
+    model = None if "model.name" in code else build_model(settings, data)
     if not any(where.startswith("loss") for where in code):
         build_loss(settings)
     parameters = None if model is None else sum(parameter.numel() for parameter in model.parameters())
-    samples = None if data is None else len(data)
-    validated = None if validation is None else len(validation)
+    samples = None if data is None else len(ensure_dataset(with_arguments(settings, data), "data"))
+    validated = None if validation is None else len(ensure_dataset(validation, "data.validation"))
     output.answer(
         {
             "model": settings.model.name,

@@ -15,6 +15,7 @@ from axiograd.datasets._tiny_imagenet import (
     tiny_imagenet as tiny_imagenet,
     tiny_imagenet_classes as tiny_imagenet_classes,
 )
+from axiograd.datasets.columns import Column as Column
 from axiograd.datasets.confounders import (
     add_colour as add_colour,
     add_decoy as add_decoy,
@@ -27,6 +28,8 @@ from axiograd.datasets.folders import (
     Skipped as Skipped,
     image_folder as image_folder,
 )
+from axiograd.datasets.schema import Schema as Schema
+from axiograd.datasets.table import TableData as TableData, table as table
 from axiograd.datasets.tensors import TensorData as TensorData
 from axiograd.datasets.transforms import (
     IMAGENET as IMAGENET,

@@ -73,7 +73,7 @@ class TensorData(Dataset[tuple[Tensor, ...]]):
 
     def __repr__(self) -> str:
         shape = tuple(self.inputs.shape[1:])
-        return f"TensorData({self.name!r}: {len(self)} samples of {shape}, {self.inputs.dtype})"
+        return f"{type(self).__name__}({self.name!r}: {len(self)} samples of {shape}, {self.inputs.dtype})"
 
 
 def check_choice(what: str, value: str, choices: tuple[str, ...]) -> None:

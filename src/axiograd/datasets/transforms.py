@@ -1,8 +1,8 @@
 """From an image to a normalised tensor, and back; the training augmentation, a function of its seed alone."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 #: Pixels of the largest image after its short side was brought to size: a strip of 1 × 100,000 would fill the memory.
 LARGEST_RESIZED = 50_000_000
+#: Pixels that a file's header may ask for.
+LARGEST_SIDE = 10_000
+_RGB = 3
 
 Triple = tuple[float, ...]
 
@@ -62,6 +65,24 @@ class Preprocess:
         mean, std = (inputs.new_tensor(values)[:, None, None] for values in (self.mean, self.std))
         pixels = (inputs * std + mean) / self.white
         return pixels.flip(-3) if self.bgr else pixels
+
+    def to_dict(self) -> dict[str, Any]:
+        """For a file's header."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> "Preprocess":
+        """What `to_dict` gave; ValueError or TypeError for anything else, as a file may hold anything."""
+        mean, std = (tuple(float(number) for number in content[key]) for key in ("mean", "std"))
+        sizes = [content[key] for key in ("resize", "crop")]
+        white = float(content["white"])
+        if any(size is not None and not (type(size) is int and 0 < size <= LARGEST_SIDE) for size in sizes):
+            raise ValueError(f"its images are brought to {str(sizes)[:40]} pixels.")
+        if len(mean) != _RGB or len(std) != _RGB or not all(map(math.isfinite, (*mean, *std, white))):
+            raise ValueError("its mean and standard deviation are not three finite numbers.")
+        if min(std) <= 0 or white <= 0:
+            raise ValueError("its standard deviations are not positive.")
+        return cls(sizes[0], sizes[1], mean, std, white, bool(content["bgr"]))
 
 
 @dataclass(frozen=True)

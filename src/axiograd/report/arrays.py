@@ -34,6 +34,17 @@ def to_array(values: Any, what: str = "attribution") -> Array:
     return array
 
 
+def spoken(values: Any) -> list[str]:
+    """Values of features as they stand beside their names: words as they are, numbers with four digits.
+
+    >>> spoken(["male", 39.0]), spoken(torch.tensor([0.123456]))
+    (['male', '39'], ['0.1235'])
+    """
+    if isinstance(values, list | tuple) and any(isinstance(value, str) for value in values):
+        return [value if isinstance(value, str) else f"{value:.4g}" for value in values]
+    return [f"{value:.4g}" for value in to_array(values, "values").ravel()]
+
+
 def to_map(values: Any, channels: Channels = "sum") -> Array:
     """One number per pixel, [height, width]; the channels of [channels, height, width] are summed or averaged.
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from axiograd.errors import InputError
 from axiograd.report import canvas
-from axiograd.report.arrays import to_array
+from axiograd.report.arrays import spoken, to_array
 from axiograd.report.colours import LINES
 
 POSITIVE, NEGATIVE = "#d9691a", "#2a72b5"
@@ -21,11 +21,13 @@ def feature_bars(
     values: Any = None,
     top: int = 15,
     title: str | None = None,
+    note: str = "",
     path: canvas.Destination = None,
 ) -> Any:
     """One bar per feature, the largest first; of a batch [batch, features], the mean of |attribution|.
 
-    What does not fit into ``top`` bars is added up: in one last bar, or for a batch in the note below.
+    ``values`` are numbers, or words. What does not fit into ``top`` bars is added up: in one last bar, or for a batch
+    in the note below.
 
     >>> import torch
     >>> figure = feature_bars(torch.tensor([0.5, -2.0, 0.1]), ["age", "income", "height"], top=2)
@@ -39,7 +41,7 @@ def feature_bars(
     if len(labels) != numbers.size:
         raise InputError(f"{len(labels)} names for {numbers.size} features: expected one each.")
     if values is not None and not averaged:
-        labels = [f"{n} = {v:.4g}" for n, v in zip(labels, to_array(values, "values").ravel(), strict=True)]
+        labels = [f"{n} = {v}" for n, v in zip(labels, spoken(values), strict=True)]
     order = np.argsort(-np.abs(numbers), kind="stable")
     kept, rest = order[:top], order[top:]
     others = f"{rest.size} other{'s' if rest.size > 1 else ''}" if rest.size else ""
@@ -78,9 +80,9 @@ def feature_bars(
             color=canvas.QUIET,
         )
     canvas.title_figure(figure, title)
-    if averaged:
-        remainder = f"{others} add up to {numbers[rest].sum():.3g}" if others else ""
-        canvas.note_figure(figure, [f"mean over {len(array)} samples", remainder])
+    remainder = f"{others} add up to {numbers[rest].sum():.3g}" if others and averaged else ""
+    if notes := [part for part in (f"mean over {len(array)} samples" if averaged else "", remainder, note) if part]:
+        canvas.note_figure(figure, notes)
     return canvas.save(figure, path)
 
 

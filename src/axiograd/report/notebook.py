@@ -17,6 +17,7 @@ _QUIET = "color:gray;font-size:90%"
 _CELL = "text-align:left;vertical-align:top;padding:2px 14px 2px 0"
 _YES, _NO = "#2b8a57", "#cf5527"
 _SHOWN = 8
+_FEW = 5
 _BARS = 10
 _PIXELS = 96
 _IMAGES, _TABLE = 4, 2
@@ -67,6 +68,20 @@ def explanation_html(explanation: Any) -> str:
         _name(name) + _draw(part[0] if every else part) for name, part in _parts(explanation.attributions).items()
     ]
     return f'<div><div style="{_QUIET}">{line}</div>{"".join(pictures)}</div>'
+
+
+def table_explanation_html(explanation: Any) -> str:
+    """The first rows: what was attributed, and the largest attributions with the cells they belong to."""
+    facts = f"method <b>{text(explanation.method)}</b> · baseline <b>{text(explanation.baseline)}</b>"
+    rows = []
+    cells = explanation.schema.shown(explanation.data)
+    for i, name in enumerate(explanation.attributions.index[:_SHOWN]):
+        values = explanation.attributions.iloc[i].to_numpy()
+        order = np.argsort(-np.abs(values), kind="stable")[:_FEW]
+        words = [f"{explanation.schema.names[j]} = {cells[i][j]} ({values[j]:+.3g})" for j in order]
+        rows.append([text(name), text(explanation.target[i]), text(", ".join(words))])
+    more = _rest(len(explanation.attributions), "the largest attributions of each row")
+    return f'<div><div style="{_QUIET}">{facts}</div>{_table(["row", "target", "because of"], rows)}{more}</div>'
 
 
 def axiom_report_html(report: Any) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 from axiograd.errors import InputError
 from axiograd.report._pack import pack, shrink
 from axiograd.report._png import data_uri
-from axiograd.report.arrays import Channels, to_array, to_image, to_map
+from axiograd.report.arrays import Channels, spoken, to_array, to_image, to_map
 
 #: The view of a sample that is given one attribution without a name.
 ONLY = "attribution"
@@ -91,15 +91,15 @@ def _tabular(
     vectors = [a.reshape(-1) for a in arrays]
     size = vectors[0].size
     names = tuple(f"feature {i}" for i in range(size)) if features is None else tuple(str(f) for f in features)
-    given = None if values is None else to_array(values, "values").ravel()
-    if any(v.size != len(names) for v in vectors) or (given is not None and given.size != size):
+    given = None if values is None else spoken(values)
+    if any(v.size != len(names) for v in vectors) or (given is not None and len(given) != size):
         raise InputError(
             f"Sample {index['name']!r}: attributions of sizes {[v.size for v in vectors]}, {len(names)} feature names"
-            f"{'' if given is None else f', {given.size} values'}: expected the same number of each."
+            f"{'' if given is None else f', {len(given)} values'}: expected the same number of each."
         )
     payload = {
         "bars": [[_number(x) for x in v] for v in vectors],
-        "values": None if given is None else [_number(x) for x in given],
+        "values": given,
     }
     return Sample(index, payload, views, names)
 

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 import axiograd.attribution
@@ -12,12 +12,20 @@ import axiograd.datasets
 import axiograd.models
 import axiograd.priors
 from axiograd._user_code import locate
+from axiograd.datasets import PIXELS, Preprocess
+from axiograd.datasets.table import is_table
 from axiograd.errors import ConfigurationError
+from axiograd.models.header import Recipe
+from axiograd.models.registry import resolve
 from axiograd.training.batches import WithArguments
 from axiograd.training.config import TrainingConfig, find_factory, saying
 from axiograd.training.fit import FitResult, fit
 from axiograd.training.loss import AttributionLoss
+from axiograd.training.objective import SAMPLE_WEIGHT
 from axiograd.training.seeds import kept_rng, seed_everything
+
+#: Dimensions of an image: channels, height, width.
+_IMAGE = 3
 
 
 def train_from(config: TrainingConfig, **overrides: Any) -> FitResult:
@@ -25,7 +33,7 @@ def train_from(config: TrainingConfig, **overrides: Any) -> FitResult:
     train_data, validation = build_data(config)
     with kept_rng():
         seed_everything(config.seed, "model")
-        model = build_model(config)
+        model = build_model(config, train_data)
     run = config.run
     settings: dict[str, Any] = {
         "metric": run.metric,
@@ -42,7 +50,9 @@ def train_from(config: TrainingConfig, **overrides: Any) -> FitResult:
         "num_nodes": run.num_nodes,
         "strategy": run.strategy,
         "precision": run.precision,
+        "metadata": recipe_of(config, train_data, validation).to_metadata(),
     }
+    train_data = with_arguments(config, train_data)
     return fit(model, train_data, loss=build_loss(config), validation=validation, **(settings | overrides))
 
 
@@ -58,9 +68,9 @@ def code_named_in(config: TrainingConfig) -> dict[str, str]:
     return named
 
 
-def build_model(config: TrainingConfig) -> nn.Module:
-    """The model by its name in `axiograd.models`, or by `package.module:factory`."""
-    name, options = config.model.name, config.model.options
+def build_model(config: TrainingConfig, data: Any = None) -> nn.Module:
+    """The model by its name in `axiograd.models`, or by `package.module:factory`; a table says how wide it is."""
+    name, options = config.model.name, settings_for(config, data)
     if ":" not in name:
         find_factory(name, "model.name", dict.fromkeys(axiograd.models.list_models(), axiograd.models.get_model))
         if options.get("download"):
@@ -78,19 +88,88 @@ def build_model(config: TrainingConfig) -> nn.Module:
 def build_data(config: TrainingConfig) -> tuple[Any, Any]:
     """The data to train on and, if there are options for it, the data to validate with."""
     known = {name: one for name, one in vars(axiograd.datasets).items() if inspect.isfunction(one)}
-    load = find_factory(config.data.name, "data.name", known)
-    data = _data_set(_call(load, config.data.train, "data.train"), config.data.name)
-    if config.data.arguments:
-        data = WithArguments(data, **config.data.arguments)
-    if config.data.validation is None:
-        return data, None
-    return data, _data_set(_call(load, config.data.validation, "data.validation"), config.data.name)
+    options = dict(config.data.options)
+    if is_table(config.data.name):
+        load: Callable[..., Any] = axiograd.datasets.table
+        options = {"path": config.data.name, **options}
+    else:
+        load = find_factory(config.data.name, "data.name", known)
+
+    def build(of_split: Mapping[str, Any], where: str) -> Any:
+        return _data_set(_call(load, {**options, **of_split}, where), config.data.name)
+
+    data = build(config.data.train, "data.train")
+    return data, None if config.data.validation is None else build(config.data.validation, "data.validation")
+
+
+def with_arguments(config: TrainingConfig, data: Any) -> Any:
+    """The data with what the prior is told about each sample, and with the weights that a table has."""
+    arguments = dict(config.data.arguments)
+    if getattr(data, "weights", None) is not None:
+        arguments.setdefault(SAMPLE_WEIGHT, "weights")
+    return WithArguments(data, **arguments) if arguments else data
 
 
 def _data_set(found: Any, name: str) -> Any:
     if isinstance(found, str | bytes | Mapping) or not (hasattr(found, "__getitem__") or hasattr(found, "__iter__")):
         raise ConfigurationError(f"data.name {name!r} gave a {type(found).__name__}, not a data set.")
     return found
+
+
+def settings_for(config: TrainingConfig, data: Any) -> dict[str, Any]:
+    """The model's options; for one of ours and a table, also how many columns and classes that has."""
+    options, schema = dict(config.model.options), getattr(data, "schema", None)
+    if ":" not in config.model.name and schema is not None:
+        options.setdefault("in_channels", len(schema.encoded_names))
+        options.setdefault("num_classes", len(schema.classes) or 1)
+    return options
+
+
+def recipe_of(config: TrainingConfig, data: Any, validation: Any) -> Recipe:
+    """What the file of trained weights says of itself, so that it can be used as it is."""
+    name, settings = config.model.name, settings_for(config, data)
+    if ":" not in name and settings.get("weights") is not None:
+        known = resolve(name, settings["weights"], root=settings.get("root"), download=False)[1]
+        settings = {**known, **settings}
+    schema, shape = getattr(data, "schema", None), _shape(data)
+    is_image = len(shape) == _IMAGE
+    return Recipe(
+        spec=name,
+        how="trained",
+        shape=shape,
+        settings={key: value for key, value in settings.items() if key not in {"weights", "root", "download"}},
+        weights="trained",
+        examples=str(getattr(data, "name", config.data.name)),
+        table={} if schema is None else schema.to_dict(),
+        pixels=_pixels(data, validation) if is_image else {},
+        classes=tuple(schema.classes) if schema is not None else _classes(data) if is_image else (),
+    )
+
+
+def _shape(data: Any) -> tuple[int, ...]:
+    """Of one sample's input; what is not one tensor has none that a file could tell."""
+    with kept_rng():
+        if isinstance(data, tuple) and data:
+            first = data[0][0]
+        else:
+            item = data[0] if hasattr(data, "__getitem__") else ()
+            first = item.get("inputs") if isinstance(item, Mapping) else item[0] if item else None
+    return tuple(first.shape) if isinstance(first, Tensor) and first.dim() else (1,)
+
+
+def _classes(data: Any) -> tuple[str, ...]:
+    return tuple(map(str, getattr(data, "classes", None) or getattr(data, "names", None) or ()))
+
+
+def _pixels(data: Any, validation: Any) -> dict[str, Any]:
+    """How images become inputs: the files' transform, or values in [0, 1] as they are; else nothing is claimed."""
+    for each in (validation, data):
+        transform = getattr(each, "transform", None)
+        if isinstance(transform, Preprocess):
+            return transform.to_dict()
+    inputs = getattr(data, "inputs", None)
+    plain = isinstance(inputs, Tensor) and float(inputs.min()) >= 0 and float(inputs.max()) <= 1
+    return PIXELS.to_dict() if plain else {}
 
 
 def build_loss(config: TrainingConfig) -> Any:

@@ -26,9 +26,13 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class DataConfig:
-    """`name` is a function of `axiograd.datasets` or `package.module:factory`; train and validation are its options."""
+    """`name` is a function of `axiograd.datasets`, a CSV or Parquet file, or `package.module:factory`.
+
+    Its arguments are `options`, and those of `train` or `validation`.
+    """
 
     name: str
+    options: dict[str, Any] = field(default_factory=dict)
     train: dict[str, Any] = field(default_factory=lambda: {"split": "train"})
     validation: dict[str, Any] | None = None
     arguments: dict[str, str] = field(default_factory=dict)

@@ -3,7 +3,7 @@
 import os
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -63,6 +63,7 @@ def fit(
     num_nodes: int | None = None,
     strategy: Any = "auto",
     precision: Any = "32-true",
+    metadata: Mapping[str, str] | None = None,
 ) -> FitResult:
     """Minimise mean task loss + λ·Ω(attribution), equation (1) of the paper, and leave the best weights.
 
@@ -70,7 +71,7 @@ def fit(
     of (inputs, target) or (inputs, target, arguments of the prior), or tuples of tensors. A run with a folder
     `out` resumes from its last checkpoint, to the same bits as if it had never stopped, if everything that decides its
     numbers is the same; `fork` is the folder of another run, whose last checkpoint a new one with other settings
-    starts from.
+    starts from. `metadata` goes into the header of `model.safetensors`.
 
     >>> import torch
     >>> x = torch.randn(64, 3, generator=torch.Generator().manual_seed(0))
@@ -113,7 +114,7 @@ def fit(
         with run.folder.alone():
             resumed_step = run.resume(wanted=resume, fork=None if fork is None else Path(fork))
             run.go()
-            weights = run.folder.finish(run.best, run.history)
+            weights = run.folder.finish(run.best, run.history, metadata or {})
     seconds = time.perf_counter() - started
     return FitResult(run.step, run.epoch, tuple(run.history), run.best, resumed_step, seconds, weights)
 

@@ -173,8 +173,8 @@ class RunFolder:
         out = self.out
         return self._on_zero(lambda: self._sound(out, best, history))
 
-    def finish(self, best: Row | None, history: Sequence[Row]) -> Path | None:
-        """Leave the best weights in the model, and in `model.safetensors`."""
+    def finish(self, best: Row | None, history: Sequence[Row], about: Mapping[str, str]) -> Path | None:
+        """Leave the best weights in the model, and in `model.safetensors` with what is said about them."""
         if self.out is None:
             if self._best is not None:
                 load_model(self.module, self._best)
@@ -191,7 +191,7 @@ class RunFolder:
         step = int(sound["step"]) if sound is not None else history[-1]["step"] if history else 0
 
         def write() -> None:
-            header = {"axiograd.run": json.dumps({"step": step, "weights": _weights(tensors)})}
+            header = {**about, "axiograd.run": json.dumps({"step": step, "weights": _weights(tensors)})}
             with writing(target, "The checkpoints are complete, and the same call writes it."):
                 save_tensors(target, tensors, header)
 

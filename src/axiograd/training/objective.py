@@ -18,6 +18,31 @@ from axiograd.training.compiled import CompiledStep
 from axiograd.training.loss import AttributionLoss, LossTerms
 from axiograd.training.mixup import MixedTarget, task_value
 
+#: The argument of a batch that says how much each of its samples counts in the task loss.
+SAMPLE_WEIGHT = "sample_weight"
+
+
+def weighted(task_loss: Callable[..., Tensor], weights: Tensor | None) -> Callable[[Any, Any], Tensor]:
+    """The mean of w·L over samples; with weights that are 1 on average over the data, what is minimised is Σ w·L / Σ w.
+
+    >>> loss = weighted(torch.nn.functional.mse_loss, torch.tensor([0.0, 2.0]))
+    >>> loss(torch.tensor([[1.0], [3.0]]), torch.zeros(2, 1))
+    tensor(9.)
+    """
+    if weights is None:
+        return task_loss
+
+    def loss(outputs: Any, target: Any) -> Tensor:
+        try:
+            each = task_loss(outputs, target, reduction="none")
+        except TypeError as error:
+            raise ConfigurationError(
+                f"weights of samples need a task loss with reduction='none', as those of torch.nn.functional: {error}."
+            ) from error
+        return (each.reshape(len(weights), -1).mean(1) * weights).mean()
+
+    return loss
+
 
 class Objective(ABC):
     """Anything that `fit` can minimise: called with the model it returns terms; `.total` is minimised.
@@ -83,13 +108,14 @@ class TaskLoss(Objective):
         self.task_loss = task_loss
 
     def __call__(self, model: Callable[..., Any], inputs: Any, target: Any, **arguments: Any) -> TaskTerms:
+        weights = arguments.pop(SAMPLE_WEIGHT, None)
         if arguments:
             raise ConfigurationError(
                 f"the data set gives arguments for a prior ({', '.join(arguments)}), but the loss has none; "
                 "use an AttributionLoss, or leave them out of the data."
             )
         outputs = call_model(model, inputs)
-        return TaskTerms(task_value(self.task_loss, outputs, target), outputs)
+        return TaskTerms(task_value(weighted(self.task_loss, weights), outputs, target), outputs)
 
 
 class WithPrior(Objective):
@@ -103,7 +129,12 @@ class WithPrior(Objective):
         self.loss, self.task_loss = loss, loss.task_loss
 
     def __call__(self, model: Callable[..., Any], inputs: Any, target: Any, **arguments: Any) -> LossTerms:
-        terms: LossTerms = self.loss(model, inputs, target, **arguments)
+        weights = arguments.pop(SAMPLE_WEIGHT, None)
+        self.loss.task_loss = weighted(self.task_loss, weights)
+        try:
+            terms: LossTerms = self.loss(model, inputs, target, **arguments)
+        finally:
+            self.loss.task_loss = self.task_loss
         return terms
 
     def weighed(self, terms: Any, weight: float) -> Any:
@@ -150,6 +181,8 @@ class CompiledPrior(WithPrior):
         raise ConfigurationError("a compiled step computes a whole batch in one process; set accumulate = 1.")
 
     def __call__(self, model: Callable[..., Any], inputs: Any, target: Any, **arguments: Any) -> LossTerms:
+        if SAMPLE_WEIGHT in arguments:
+            raise ConfigurationError("weights of samples are not part of the compiled step; set compiled=False.")
         if isinstance(target, MixedTarget):
             raise ConfigurationError("mixup is not part of the compiled step; set mixup = 0 or compiled=False.")
         if self._step is None or self._step.model is not model:

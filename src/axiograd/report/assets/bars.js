@@ -23,7 +23,7 @@ class Bars {
   }
 
   bar(i, value, limit) {
-    const given = this.payload.values ? ` = ${number(this.payload.values[i])}` : "";
+    const given = this.payload.values ? ` = ${this.payload.values[i]}` : "";
     const fill = element("span", { className: value < 0 ? "fill negative" : "fill positive" });
     fill.style.width = `${(50 * Math.abs(value)) / limit}%`;
     return element("div", { className: "bar", role: "listitem", title: `${this.names[i]}${given}: ${number(value, true)}` },

@@ -1,0 +1,105 @@
+"""DataFrames in, DataFrames out, and into shap."""
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+import axiograd
+from axiograd.datasets import Schema
+from axiograd.errors import InputError, TargetError
+
+
+@pytest.fixture
+def people():
+    draw = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {"age": draw.normal(50, 12, 30), "sex": draw.choice(["f", "m"], 30), "y": draw.choice([0, 1], 30)}
+    )
+    frame.index = [f"p{i}" for i in range(30)]
+    return frame
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 16, bias=False), nn.ReLU(), nn.Linear(16, 2, bias=False))
+
+
+def total(theirs):
+    return theirs.base_values + theirs.values.sum(1)  # noqa: PD011  # shap's, not pandas'
+
+
+def test_attributions_by_column_are_integrated_gradients(people, model):
+    from captum.attr import IntegratedGradients
+
+    schema = Schema.fit(people, label="y")
+    found = axiograd.tables.explain(model, people, schema, target=1, batch_size=7)
+    inputs = schema.encode(people)
+    theirs = IntegratedGradients(model).attribute(inputs, target=1, n_steps=200)
+    expected = np.stack([theirs[:, 0], theirs[:, 1:].sum(1)], axis=1)
+    np.testing.assert_allclose(found.attributions.to_numpy(), expected, atol=1e-4)
+    assert list(found.attributions.columns) == ["age", "sex"]
+    assert list(found.attributions.index) == list(people.index)
+    np.testing.assert_allclose(found.base, 0, atol=1e-6)
+    np.testing.assert_allclose(found.attributions.sum(axis=1), found.outputs["1"], atol=1e-6)
+    # a row alone is what it is among others
+    one = axiograd.tables.explain(model, people.iloc[[4]], schema, target=1)
+    np.testing.assert_allclose(one.attributions, found.attributions.iloc[[4]], atol=1e-6)
+
+
+def test_targets_by_name_per_row_and_predicted(people, model):
+    schema = Schema.fit(people, label="y")
+    predicted = axiograd.tables.explain(model, people, schema)
+    chosen = [schema.classes[i] for i in predicted.outputs.to_numpy().argmax(1)]
+    assert list(predicted.target) == chosen
+    again = axiograd.tables.explain(model, people, schema, target=chosen)
+    pd.testing.assert_frame_equal(again.attributions, predicted.attributions)
+    with pytest.raises(TargetError, match="no class 'ill'"):
+        axiograd.tables.explain(model, people, schema, target="ill")
+    with pytest.raises(TargetError, match="2 targets for 30 rows"):
+        axiograd.tables.explain(model, people, schema, target=[0, 1])
+    with pytest.raises(InputError, match="no rows"):
+        axiograd.tables.explain(model, people.iloc[:0], schema)
+
+
+@pytest.mark.filterwarnings("ignore:The set_\\w+ function will be deprecated:PendingDeprecationWarning")  # shap's own
+def test_shap_draws_it(people, model):
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt
+    import shap
+
+    found = axiograd.tables.explain(model, people, Schema.fit(people, label="y"), target=1)
+    theirs = found.to_shap()
+    np.testing.assert_allclose(total(theirs), found.outputs["1"], atol=1e-6)
+    assert theirs.feature_names == ["age", "sex"]
+    assert theirs.display_data[0, 1] in {"f", "m"}
+    shap.plots.waterfall(theirs[0], show=False)
+    assert any("age" in label.get_text() for label in plt.gca().get_yticklabels())
+    plt.close("all")
+    shap.plots.beeswarm(theirs, show=False)
+    plt.close("all")
+    assert "age =" in found._repr_html_()
+
+
+def test_any_method_takes_a_frame_of_numbers(people, model):
+    frame = pd.DataFrame(
+        Schema.fit(people, label="y").encode(people).numpy(), columns=["a", "b", "c"], index=people.index
+    )
+    tensor = torch.from_numpy(frame.to_numpy(copy=True))
+    for method in (axiograd.XGradient(model), axiograd.InputXGradient(model), axiograd.IntegratedGradients(model, 4)):
+        found = method.attribute(frame, target=0)
+        assert list(found.columns) == ["a", "b", "c"]
+        np.testing.assert_allclose(found, method.attribute(tensor, target=0), atol=1e-7)
+    explanation = axiograd.XGradient(model).explain(frame, target="all")
+    theirs = explanation.to_shap()
+    assert theirs.shape == (30, 3, 2)
+    np.testing.assert_allclose(total(theirs), explanation.outputs, atol=1e-6)
+    trained = axiograd.XGradient(model).explain(frame, target=0, create_graph=True)
+    assert trained.attributions.requires_grad
+    with pytest.raises(InputError, match="column 'sex' of the DataFrame"):
+        axiograd.InputXGradient(model).attribute(people[["age", "sex"]], target=0)
+    with pytest.raises(InputError, match="are empty"):
+        axiograd.InputXGradient(model).attribute(frame.where(frame > 0), target=0)
