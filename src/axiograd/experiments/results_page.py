@@ -1,6 +1,6 @@
 """All results on one page, from the files that hold them: nothing is typed in by hand.
 
-python -m axiograd.experiments.results_page          writes docs/results.md
+python -m axiograd.experiments.results_page          writes docs/results.md and docs/what-reproduces.md
 python -m axiograd.experiments.results_page --check  ends with 1 where that would change it
 python -m axiograd.experiments.results_page --old    lists results that today's code has not made
 """
@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from axiograd.experiments import claims
 from axiograd.experiments.item import Item
 from axiograd.experiments.records import provenance, read
 from axiograd.experiments.reproduce import ITEMS, find, older_than_their_code
@@ -95,11 +96,15 @@ def main() -> None:
     if options.old:
         sys.stdout.writelines(f"{line}\n" for line in older_than_their_code(options.results))
         return
-    text = page(options.results, options.benchmarks, options.out.parent)
-    if not options.check:
-        write_atomically(options.out, text.encode())
-    elif not options.out.is_file() or options.out.read_text() != text:
-        sys.exit(f"{options.out} is not what the files give: python -m axiograd.experiments.results_page")
+    pages = {
+        options.out: page(options.results, options.benchmarks, options.out.parent),
+        options.out.with_name("what-reproduces.md"): claims.page(options.results),
+    }
+    for out, text in pages.items():
+        if not options.check:
+            write_atomically(out, text.encode())
+        elif not out.is_file() or out.read_text() != text:
+            sys.exit(f"{out} is not what the files give: python -m axiograd.experiments.results_page")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,242 @@
+"""What of the paper reproduces and what does not: each claim, where, at what scale, how close, from the records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from axiograd.axioms import AXIOMS
+from axiograd.axioms.table import Table1
+from axiograd.experiments import fig2_left, fig3, table3
+from axiograd.experiments.chunks import Moments, moments
+from axiograd.experiments.image_networks import FAMILIES
+from axiograd.experiments.nhanes.figure import PAPER_LEFT, PAPER_RIGHT, left_outcomes, right_outcomes
+from axiograd.experiments.paper import EFFICIENCY, FIG3_CONVERGED, TABLE2_DIFFERENCE, TABLE2_TOP5
+from axiograd.experiments.records import Records, markdown_table, read
+from axiograd.experiments.table2_training import NETWORKS
+
+Verdict = Literal["reproduces", "in part", "does not"]
+#: Standard errors within which two means are taken for the same.
+ERRORS = 2.0
+#: Per cent within which one gradient is Integrated Gradients, float32 and 128 steps allowed for.
+SAME = 1.0
+#: 1 − cosine below which a map has kept its shape.
+KEPT = 1e-4
+#: Points of accuracy that the paper's X-DNNs lose at most (ResNet-50, top-5), rounded up.
+LOST = 1.5
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One statement of the paper, the item that tests it, and what its records say."""
+
+    says: str
+    where: str
+    item: str
+    #: What was found, in words with numbers, and the verdict.
+    judge: Callable[[Records], tuple[str, Verdict]]
+
+
+def axioms(records: Records) -> tuple[str, Verdict]:
+    """Cells of Table 1 that the paper fills."""
+    paper = Table1(())
+    cells = [
+        (piece.values["axioms"][axiom.name]["mark"], theirs)
+        for piece in records.pieces
+        for axiom in AXIOMS
+        if (theirs := paper.paper(piece.key["method"], axiom.name)) != "–"
+    ]
+    alike = sum(ours == theirs for ours, theirs in cells)
+    return f"{alike} of {len(cells)} cells agree", "reproduces" if alike == len(cells) else "does not"
+
+
+def accuracy(records: Records) -> tuple[str, Verdict]:
+    """Points of top-1 that networks lose with their biases, by data set and network."""
+    pieces = records.find(part="trained")
+    top1 = {
+        tuple(piece.key[name] for name in ("data", "network", "kind", "seed")): piece.values["top1"] for piece in pieces
+    }
+    lost: dict[tuple[str, str], list[float]] = {}
+    for (data, network, kind, seed), value in top1.items():
+        if kind == "regular" and (data, network, "X", seed) in top1:
+            lost.setdefault((data, network), []).append(value - top1[data, network, "X", seed])
+    found = {pair: Moments.of(values) for pair, values in lost.items()}
+    said = ", ".join(
+        f"{NETWORKS[n].label.split(',')[0]} on {d} {m.text(1).replace('-0.0', '0.0')}" for (d, n), m in found.items()
+    )
+    within = [m.mean - ERRORS * (m.standard_error or 0) <= LOST for m in found.values()]
+    paper = ", ".join(f"{name} {regular - x:.2f}" for name, (regular, x) in TABLE2_TOP5.items())
+    verdict: Verdict = "reproduces" if all(within) else "in part" if any(within) else "does not"
+    return f"points of top-1 lost: {said} (paper, top-5: {paper})", verdict
+
+
+def difference(records: Records) -> tuple[str, Verdict]:
+    """Of one gradient to Integrated Gradients, regular and X."""
+    parts: dict[bool, list[float]] = {False: [], True: []}
+    for family in FAMILIES[records.settings["scale"]]:
+        for form in family.forms:
+            if pieces := records.find(network=family.key, form=form):
+                parts[form != "regular"].append(100 * moments(pieces, "value").mean)
+    ours = f"regular {_range(parts[False], '.0f')} %, X-DNN {_range(parts[True], '.2g')} %"
+    paper = " and ".join(_range([pair[i] for pair in TABLE2_DIFFERENCE.values()], "g") + " %" for i in (0, 1))
+    holds = max(parts[True]) <= SAME < min(parts[False])
+    return f"{ours} (paper: {paper})", "reproduces" if holds else "does not"
+
+
+def on_par(records: Records) -> tuple[str, Verdict]:
+    """X-Gradient against IG(128) in every metric, in units of the error of one mean."""
+    apart = []
+    for family, form in _x_forms(records):
+        for metric in table3.METRICS:
+            one, many = (
+                moments(records.find(network=family, form=form, method=method), metric)
+                for method in ("X-Gradient (1)", "IG (128)")
+            )
+            apart.append(abs(one.mean - many.mean) / (many.standard_error or 1))
+    said = f"{len(apart)} areas, at most {max(apart):.2f} standard errors apart"
+    return said, "reproduces" if max(apart) <= ERRORS else "does not"
+
+
+def order(records: Records) -> tuple[str, Verdict]:
+    """Pairs of methods that the paper orders, and those that come out the other way round here."""
+    n, turned = table3.orders(records)
+    clearly = [each.said for each in turned if each.clearly]
+    said = f"{n - len(turned)} of {n} pairs are in the paper's order, {len(turned) - len(clearly)} are not within two "
+    said += f"standard errors, {len(clearly)} by more" + (f": {'; '.join(clearly)}" if clearly else "")
+    return said, "in part" if clearly else "reproduces"
+
+
+def best_prior(records: Records) -> tuple[str, Verdict]:
+    """X-Gradient against Expected Gradients with one reference, paired."""
+    found = {one.name: one for one in left_outcomes(records)}
+    over = found["x-gradient"].over(found["eg"])
+    if over is None:
+        return "no subsample in common", "does not"
+    gap, error = over
+    paper = PAPER_LEFT["x-gradient"] - PAPER_LEFT["eg"]
+    said = f"ROC-AUC {found['x-gradient'].mean:.4f} against {found['eg'].mean:.4f}: {gap:+.4f} ± {error:.4f}"
+    return f"{said} (paper {paper:+.4f})", "reproduces" if gap > ERRORS * error else "does not"
+
+
+def catching_up(records: Records) -> tuple[str, Verdict]:
+    """From how many references on EG is not behind."""
+    x_gradient, by_references = right_outcomes(records)
+    overs = {
+        one.references: over
+        for one in by_references
+        if x_gradient is not None and (over := one.over(x_gradient)) is not None
+    }
+    behind = [n for n, (gap, error) in overs.items() if gap < -ERRORS * error]
+    ahead = [n for n, (gap, _) in overs.items() if gap >= 0]
+    paper = min(n for n, auc in PAPER_RIGHT.items() if auc >= PAPER_LEFT["x-gradient"])
+    said = f"significantly behind with up to {max(behind, default=0)}, ahead from {min(ahead, default='none')}"
+    holds = bool(behind) and (not ahead or min(ahead) > max(behind))
+    return f"{said} (paper: from {paper})", "reproduces" if holds else "does not"
+
+
+def contrast(records: Records) -> tuple[str, Verdict]:
+    """Accuracy at a tenth of the contrast."""
+    regular: list[float] = []
+    x: list[float] = []
+    for forms in fig2_left.curves(records).values():
+        for form, curve in forms.items():
+            (regular if form == "regular" else x).append(curve[1.0] - curve[0.1])
+    said = (
+        f"at a tenth of the contrast regular networks lose {_range(regular, '.0f')} points, X-DNNs {_range(x, '.1f')}"
+    )
+    return said, "reproduces" if max(map(abs, x)) < 1 < min(regular) else "does not"
+
+
+def scaled_maps(records: Records) -> tuple[str, Verdict]:
+    """1 − cosine of attributions at full and at low contrast."""
+    change: dict[bool, list[float]] = {False: [], True: []}
+    for piece in records.pieces:
+        for form, values in piece.values["networks"].items():
+            change[form != "regular"].append(values["change_fast"])
+    said = f"1 − cosine: regular {_range(change[False], '.2g')}, X-DNN {_range(change[True], '.1g')}"
+    return said, "reproduces" if max(change[True]) < KEPT < min(change[False]) else "does not"
+
+
+def converged(records: Records) -> tuple[str, Verdict]:
+    """What is left to gain after the paper's number of steps."""
+    regular, *others = (curve[FIG3_CONVERGED] for curve in fig3.curves(records).values())
+    one_step = [curve[1] for curve in fig3.curves(records).values()][1:]
+    said = f"{regular:.2g} % off after {FIG3_CONVERGED} steps on the regular network"
+    said += f"; X-DNNs {_range(one_step, '.1g')} % after one step, {_range(others, '.1g')} % after {FIG3_CONVERGED}"
+    return said, "reproduces" if regular < SAME and max(one_step) < SAME else "does not"
+
+
+def cheaper(records: Records) -> tuple[str, Verdict]:
+    """A training step with EG(32) in steps with X-Gradient, on one core."""
+    found = {piece.key["network"]: piece.values["EG_over_prior"] for piece in records.find(what="time")}
+    said = ", ".join(f"{name} {ratio:.0f} ×" for name, ratio in found.items())
+    largest = max(found.values())
+    verdict: Verdict = "reproduces" if largest >= EFFICIENCY.time_ratio else "in part" if largest > 10 else "does not"  # noqa: PLR2004
+    return f"{said} (paper, ResNet-50 on a GPU: {EFFICIENCY.time_ratio:g} ×)", verdict
+
+
+CLAIMS = (
+    Claim("X-Gradient satisfies the axioms that Integrated Gradients does; others do not", "Table 1", "table1", axioms),
+    Claim("Networks lose little accuracy without their biases", "Table 2, left", "table2", accuracy),
+    Claim("One gradient is Integrated Gradients on X-DNNs only", "Table 2, right", "difference", difference),
+    Claim("X-Gradient is on par with 128 steps in masking metrics", "Table 3", "table3", on_par),
+    Claim("The order of the methods in masking metrics", "Table 3", "table3", order),
+    Claim("A sparsity prior on X-Gradient beats one on Expected Gradients", "Figure 1, left", "fig1-left", best_prior),
+    Claim("Expected Gradients catches up with many references only", "Figure 1, right", "fig1-right", catching_up),
+    Claim("The accuracy of X-DNNs does not depend on contrast", "Figure 2, left", "fig2-left", contrast),
+    Claim("Their attributions scale with it and keep their shape", "Figure 2, right", "fig2-right", scaled_maps),
+    Claim("The same, on more images", "Figure 4", "fig4", scaled_maps),
+    Claim("Integrated Gradients converges after about 128 steps", "Figure 3", "fig3", converged),
+    Claim("Training with X-Gradient is 130 × cheaper than with EG(32)", "Section 4.1, appendix", "efficiency", cheaper),
+)  # fmt: skip
+
+INTRODUCTION = """# What reproduces, and what does not
+
+Each claim of the paper, where it is made, what was run here, and how close it came. The verdicts are computed from the
+files in `results/` by `python -m axiograd.experiments.results_page`, like [the tables](results.md) that they summarise;
+means are taken for the same within two standard errors. The paper's networks are AlexNet, VGG16 and ResNet-50 on
+ImageNet; ours are smaller ones trained here, and pretrained ones converted, on the data named. `axiograd reproduce NAME
+--imagenet ROOT --weights DIR` runs the paper's own."""
+
+
+def page(results: Path) -> str:
+    """The Markdown of the page."""
+    rows = [row for claim in CLAIMS for row in judged(claim, results)]
+    count = {verdict: sum(row[-1] == verdict for row in rows) for verdict in ("reproduces", "in part", "does not")}
+    total = ", ".join(f"{n} {verdict if n == 1 else PLURAL[verdict]}" for verdict, n in count.items() if n)
+    table = markdown_table(("claim", "where", "on", "found", "verdict"), rows)
+    return f"{INTRODUCTION}\n\nOf {len(rows)} claims {total}.\n\n{table}\n"
+
+
+PLURAL: Mapping[str, str] = {"reproduces": "reproduce", "in part": "do in part", "does not": "do not"}
+
+
+def judged(claim: Claim, results: Path) -> Iterator[tuple[str, ...]]:
+    """The row of a claim, at the largest scale that was run."""
+    for scale in ("full", "real"):
+        path = results / claim.item / f"{scale}.json"
+        if path.is_file():
+            records = read(path)
+            try:
+                found, verdict = claim.judge(records)
+            except (KeyError, ValueError):  # a network or a method that has not been run yet
+                return
+            yield claim.says, claim.where, f"{records.data} (`{claim.item}`)", found, verdict
+            return
+
+
+def _x_forms(records: Records) -> list[tuple[str, str]]:
+    pairs = dict.fromkeys((piece.key["network"], piece.key["form"]) for piece in records.pieces)
+    return [pair for pair in pairs if pair[1] != "regular"]
+
+
+def _range(values: list[float], digits: str) -> str:
+    """The smallest to the largest, or the one that there is.
+
+    >>> _range([0.5, 2.0], "g"), _range([1.0], "g")
+    ('0.5 to 2', '1')
+    """
+    low, high = (f"{value:{digits}}" for value in (min(values), max(values)))
+    return low if low == high else f"{low} to {high}"

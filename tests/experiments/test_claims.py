@@ -1,0 +1,66 @@
+"""Verdicts on the paper's claims follow the records, also where they turn against them."""
+
+from pathlib import Path
+
+import pytest
+
+from axiograd.experiments import claims
+from axiograd.experiments.records import Records, read
+
+ROOT = Path(__file__).parents[2]
+
+
+def records(tmp_path, settings=None, *pieces):
+    made = Records(
+        tmp_path / "real.json", command="mine", data="photos", settings={"scale": "real", **(settings or {})}
+    )
+    for key, values in pieces:
+        made.add(values, **key)
+    return made
+
+
+def test_this_repository_s_page_is_up_to_date():
+    assert (ROOT / "docs" / "what-reproduces.md").read_text() == claims.page(ROOT / "results")
+
+
+@pytest.mark.parametrize(("lost", "verdict"), [((0.5, 0.7), "reproduces"), ((9.0, 9.2), "does not")])
+def test_lost_accuracy(tmp_path, lost, verdict):
+    pieces = [
+        ({"part": "trained", "data": "d", "network": "alexnet", "kind": kind, "seed": seed}, {"top1": top1})
+        for seed, points in enumerate(lost)
+        for kind, top1 in (("regular", 80.0), ("X", 80.0 - points))
+    ]
+    said, found = claims.accuracy(records(tmp_path, None, *pieces))
+    assert found == verdict
+    assert f"AlexNet on d {sum(lost) / 2:.1f} ± 0.1" in said
+
+
+@pytest.mark.parametrize(
+    ("areas", "verdict", "said"),
+    [
+        (([5.0, 5.2, 4.8], [4.0, 4.1, 3.9]), "reproduces", "1 of 1 pairs"),
+        (([4.0, 4.1, 3.9], [5.0, 5.2, 4.8]), "in part", "1 by more: KPM of IG (128) minus Random, regular: -1.00"),
+        (([4.0, 6.0, 5.0], [5.1, 4.9, 5.3]), "reproduces", "1 are not within two standard errors"),
+    ],
+)
+def test_the_order_of_methods(tmp_path, monkeypatch, areas, verdict, said):
+    monkeypatch.setattr("axiograd.experiments.table3.METRICS", ("KPM",))
+    pieces = [
+        ({"network": "squeezenet1_1", "form": "regular", "method": method, "images": [0, 3]}, {"KPM": values})
+        for method, values in zip(("IG (128)", "Random"), areas, strict=True)
+    ]
+    text, found = claims.order(records(tmp_path, None, *pieces))
+    assert found == verdict
+    assert said in text
+
+
+def test_every_claim_has_records_here_and_a_verdict():
+    rows = [row for claim in claims.CLAIMS for row in claims.judged(claim, ROOT / "results")]
+    assert len(rows) == len(claims.CLAIMS)
+    assert {row[-1] for row in rows} <= {"reproduces", "in part", "does not"}
+
+
+def test_maps_that_change_are_said_to_change(tmp_path):
+    values = {"networks": {"regular": {"change_fast": 0.05}, "stripped": {"change_fast": 0.01}}}
+    assert claims.scaled_maps(records(tmp_path, None, ({"image": 1}, values)))[1] == "does not"
+    assert claims.scaled_maps(read(ROOT / "results" / "fig4" / "real.json"))[1] == "reproduces"
