@@ -8,6 +8,7 @@ from axiograd import (
     models as models,
     priors as priors,
     report as report,
+    studio as studio,
     tables as tables,
 )
 from axiograd.attribution import (

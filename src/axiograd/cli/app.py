@@ -27,6 +27,7 @@ from axiograd.cli.explain import explain
 from axiograd.cli.export import export
 from axiograd.cli.models import models
 from axiograd.cli.reproduce import reproduce
+from axiograd.cli.studio import studio
 from axiograd.cli.train import train
 from axiograd.errors import AxiogradError, ConversionError, DataMissingError, NotHomogeneousError, StorageError
 
@@ -42,6 +43,7 @@ app = typer.Typer(
 )
 SUBCOMMANDS = (
     demo,
+    studio,
     check,
     convert,
     explain,

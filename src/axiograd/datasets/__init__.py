@@ -28,6 +28,7 @@ from axiograd.datasets.folders import (
     Skipped as Skipped,
     image_folder as image_folder,
 )
+from axiograd.datasets.marked import marked as marked
 from axiograd.datasets.schema import Schema as Schema
 from axiograd.datasets.table import TableData as TableData, table as table
 from axiograd.datasets.tensors import TensorData as TensorData

@@ -43,6 +43,8 @@ class Browser:
         self._session = ""
         self._events: list[dict[str, Any]] = []
         self.complaints: list[str] = []
+        #: Where a page may send requests to, besides its own file.
+        self.allowed: tuple[str, ...] = ("file:", "data:", "about:")
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
@@ -99,7 +101,7 @@ class Browser:
                 self.complaints.append(f"dialog: {parameters['message']}")
             case "Network.requestWillBeSent":
                 url = parameters["request"]["url"]
-                if not url.startswith(("file:", "data:", "about:")):
+                if not url.startswith(self.allowed):
                     self.complaints.append(f"request: {url}")
 
     def resize(self, width: int, height: int, *, scale: float = 1, dark: bool = False, phone: bool = False) -> None:
@@ -110,6 +112,27 @@ class Browser:
         self.call(
             "Emulation.setEmulatedMedia", features=[scheme, {"name": "prefers-reduced-motion", "value": "reduce"}]
         )
+
+    def visit(self, address: str) -> None:
+        """A page of a server, which may ask that server and nobody else."""
+        self.call("Page.navigate", url="about:blank")
+        self.complaints.clear()
+        self.allowed = ("file:", "data:", "about:", "blob:", address)
+        self.call("Page.navigate", url=address)
+        self.wait("document.documentElement?.dataset.ready === 'yes'", 30)
+
+    def drag(self, selector: str, *places: tuple[float, float]) -> None:
+        """Press at the first of some places, each a share of an element's width and height, and let go at the last."""
+        left, top, width, height = self.evaluate(
+            f"(() => {{ const b = document.querySelector({json.dumps(selector)}).getBoundingClientRect();"
+            " return [b.left, b.top, b.width, b.height]; })()"
+        )
+        points = [(left + across * width, top + down * height) for across, down in places]
+        self.call("Input.dispatchMouseEvent", type="mouseMoved", x=points[0][0], y=points[0][1])
+        kinds = ["mousePressed", *["mouseMoved"] * (len(points) - 1), "mouseReleased"]
+        for kind, (x, y) in zip(kinds, [*points, points[-1]], strict=True):
+            button = {"button": "left", "buttons": 0 if kind == "mouseReleased" else 1, "clickCount": 1}
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **button)
 
     def open(self, path: Path, fragment: str = "") -> None:
         # Through an empty page, because a change of the fragment alone would not load anything.

@@ -1,0 +1,111 @@
+"""`axiograd studio`: see the wrong reason, paint it, mend it, on a page of this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from axiograd.cli import options
+from axiograd.cli.output import speaking
+from axiograd.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+def studio(
+    spec: Annotated[str | None, typer.Argument(metavar="[SPEC]", help=options.SPEC_HELP, show_default=False)] = None,
+    *,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder with one folder of images per class.", show_default=False)
+    ] = None,
+    demo: Annotated[bool, typer.Option("--demo", help="Shapes, and a network that looks at the wrong thing.")] = False,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the session; the same one resumes it.")] = Path(
+        "axiograd-studio"
+    ),
+    masks: Annotated[
+        Path | None, typer.Option(help="Folder with masks to begin with, one PNG per image.", show_default=False)
+    ] = None,
+    weights: options.Weights = None,
+    settings: options.Settings = None,
+    download: options.Download = False,
+    preprocess: options.Preprocessing = None,
+    size: options.Size = None,
+    mean: options.Mean = None,
+    std: options.Std = None,
+    port: Annotated[int, typer.Option(help="Port on this machine; 0 is any that is free.", min=0, max=65535)] = 0,
+    browser: Annotated[bool, typer.Option(help="Open the page in the browser.")] = True,
+    json: options.Json = False,
+) -> None:
+    """Open a local page that shows what a model looks at, and trains it not to look at what you paint.
+
+    `axiograd studio --demo`, or `axiograd studio resnet18 --weights trained.pth --data photos/`
+
+    Everything stays in --out: a session that was closed, or has crashed, resumes there. Ctrl-C ends it.
+    """
+    if demo == (spec is not None):
+        raise ConfigurationError("say which model and --data FOLDER, or --demo; one of both.")
+    if not demo and data is None:
+        raise ConfigurationError("--data is missing: a folder with one folder of images per class.")
+    with speaking(as_json=json) as output:
+        import webbrowser
+
+        from axiograd.studio.opening import opened
+
+        if demo:
+            from axiograd.studio import demo as shapes
+
+            pictures = shapes.pictures()
+            origin = shapes.origin(pictures)
+        else:
+            given = options.read_settings(settings)
+            pictures, origin = _named(str(spec), data, weights, given, download, (preprocess, size, mean, std))
+        for line in pictures.skipped[:5]:
+            output.say(f"Left out, as it cannot be decoded: {line}")
+        with opened(pictures, origin, out, masks=masks, port=port) as running:
+            output.answer({"address": running.address, "folder": str(out)})
+            output.say(f"The studio is open at {running.address}")
+            output.say("Whoever has this address can use it, on this machine alone. Ctrl-C closes it; nothing is lost.")
+            if browser:
+                webbrowser.open(running.address)
+            try:
+                running.wait()
+            except KeyboardInterrupt:
+                output.say(f"Closed. The session is in {out}, and the same command resumes it.")
+
+
+def _named(
+    spec: str, data: Path | None, weights: str | None, settings: dict[str, Any], download: bool, how: tuple[Any, ...]
+) -> tuple[Any, Any]:
+    """The images and the model that the command line names."""
+    from functools import partial
+
+    from axiograd.cli.converted import base_spec
+    from axiograd.cli.preprocess import choose
+    from axiograd.cli.spec import load_model
+    from axiograd.datasets.marked import Pictures
+    from axiograd.studio.network import Origin
+
+    preset, size, mean, std = how
+    model = load_model(spec, weights, settings=settings, download=download)
+    prepared = choose(
+        base_spec(spec, weights), model, known=weights == "default", preset=preset, size=size, mean=mean, std=std
+    )
+    pictures = Pictures.of_folder(str(data), prepared.transform, grey=prepared.grey)
+    call = f"load_model({spec!r}, {weights!r}, settings={settings!r})"
+    origin = Origin(
+        partial(_load, spec, weights, settings),
+        partial(_load, spec, weights, settings, None),
+        "from axiograd.cli.spec import load_model",
+        call,
+        spec,
+    )
+    return pictures, origin
+
+
+def _load(spec: str, weights: str | None, settings: dict[str, Any], between: Any) -> nn.Module:  # noqa: ARG001
+    from axiograd.cli.spec import load_model
+
+    return load_model(spec, weights, settings=settings)

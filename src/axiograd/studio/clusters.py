@@ -1,0 +1,221 @@
+"""Images in which the attribution lies heavily on the same place, the most suspicious first.
+
+Every image has a window that holds the most of its attribution for its size. Images whose windows are at the same place
+are a cluster. How much hangs on it is measured: the window is replaced by the mean image, and, as a control, so is
+another window of the same size that holds little of the attribution. With p the predicted probabilities,
+
+    leverage = mean of ½·Σ|p(without) − p| − mean of ½·Σ|p(control) − p|,
+
+which is the share of predictions that change where the network is sure of them.
+
+Suspicious is a small place that decides much: clusters are ranked by leverage · log2(concentration), with
+concentration = share of the attribution in the window / share of the image that the window is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from axiograd.datasets.marked import Pictures
+from axiograd.studio.survey import GRID, WINDOWS, Between, Survey
+
+#: Images of a cluster by which its leverage is measured.
+MEASURED = 48
+#: Fewer are an accident.
+SMALLEST = 5
+MOST = 24
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Images that lean on one place; `box` is left, top, right, bottom as shares of the image."""
+
+    members: tuple[int, ...]
+    box: tuple[float, float, float, float]
+    share: float
+    leverage: float
+    accuracy: float
+    accuracy_without: float
+    #: Share of the predictions that change without it.
+    changed: float
+    score: float
+    classes: dict[str, int]
+    sentence: str
+    #: The image in which it is clearest.
+    example: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it, with the members counted instead of listed."""
+        return asdict(self) | {"members": len(self.members)}
+
+
+def heaviest(maps: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """The window that is heaviest for its size, [n, 3] as top, left and side in cells, and its share of the mass.
+
+    Sizes are compared by share / side, between share (always the larger one) and density (always the smaller one).
+    """
+    best = np.zeros((len(maps), 3), dtype=np.int64)
+    value, share = np.full(len(maps), -1.0), np.zeros(len(maps))
+    sums = np.pad(maps.astype(np.float64).cumsum(1).cumsum(2), ((0, 0), (1, 0), (1, 0)))
+    for side in WINDOWS:
+        held = sums[:, side:, side:] - sums[:, :-side, side:] - sums[:, side:, :-side] + sums[:, :-side, :-side]
+        flat = held.reshape(len(maps), -1)
+        place = flat.argmax(1)
+        mass = flat[np.arange(len(maps)), place]
+        better = mass / side > value
+        across = GRID - side + 1
+        found = np.stack([place // across, place % across, np.full(len(maps), side)], 1)
+        best[better], value[better], share[better] = found[better], (mass / side)[better], mass[better]
+    return best, share
+
+
+def group(windows: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """Images whose windows have one size and are at most a cell apart from the most common one, largest first."""
+    left = np.ones(len(windows), dtype=bool)
+    groups: list[NDArray[np.int64]] = []
+    while left.any() and len(groups) < MOST:
+        places, counts = np.unique(windows[left], axis=0, return_counts=True)
+        centre = places[counts.argmax()]
+        near = (np.abs(windows[:, :2] - centre[:2]).max(1) <= 1) & (windows[:, 2] == centre[2])
+        members = np.flatnonzero(left & near)
+        left &= ~near
+        if len(members) >= SMALLEST:
+            groups.append(members)
+    return groups
+
+
+def find_clusters(
+    model: nn.Module, pictures: Pictures, survey: Survey, between: Between, *, seed: int = 0
+) -> list[Cluster]:
+    """The clusters of a survey, the most suspicious first."""
+    windows, shares = heaviest(survey.maps)
+    mean = _mean_image(pictures, survey.rows)
+    groups = group(windows)
+    found: list[Cluster] = []
+    for number, members in enumerate(groups):
+        between(number, len(groups))
+        found.append(_measured(model, pictures, survey, members, windows, shares, mean, seed))
+    return sorted(found, key=lambda one: -one.score)
+
+
+def _mean_image(pictures: Pictures, rows: NDArray[np.int64]) -> Tensor:
+    chosen = rows[np.linspace(0, len(rows) - 1, min(len(rows), 200)).round().astype(int)]
+    return pictures.batch(chosen.tolist()).mean(0)
+
+
+def _measured(
+    model: nn.Module,
+    pictures: Pictures,
+    survey: Survey,
+    members: NDArray[np.int64],
+    windows: NDArray[np.int64],
+    shares: NDArray[np.float64],
+    mean: Tensor,
+    seed: int,
+) -> Cluster:
+    random = np.random.default_rng(seed)
+    chosen = members if len(members) <= MEASURED else np.sort(random.choice(members, MEASURED, replace=False))
+    rows = survey.rows[chosen].tolist()
+    inputs, targets = pictures.batch(rows), pictures.targets[rows]
+    without, control = inputs.clone(), inputs.clone()
+    for place, member in enumerate(chosen):
+        top, left, side = windows[member].tolist()
+        _replace(without[place], mean, top, left, side)
+        y, x = _elsewhere(survey.maps[member], top, left, side, random)
+        _replace(control[place], mean, y, x, side)
+    with torch.no_grad():
+        before, after, beside = (model(x).double().softmax(1) for x in (inputs, without, control))
+    leverage = float(((after - before).abs() - (beside - before).abs()).sum(1).mean() / 2)
+    share = float(shares[members].mean())
+    top, left, side = (float(np.median(windows[members, column])) for column in range(3))
+    box = (left / GRID, top / GRID, (left + side) / GRID, (top + side) / GRID)
+    area = (side / GRID) ** 2
+    score = max(leverage, 0.0) * max(math.log2(max(share, 1e-9) / area), 0.0)
+    labels = pictures.targets[survey.rows[members]].numpy()
+    classes = {
+        pictures.classes[int(label)]: int(count)
+        for count, label in sorted(zip(*reversed(np.unique(labels, return_counts=True)), strict=True), reverse=True)
+    }
+    accuracy, accuracy_without = (float((one.argmax(1) == targets).float().mean()) for one in (before, after))
+    return Cluster(
+        tuple(survey.rows[members].tolist()),
+        box,
+        share,
+        leverage,
+        accuracy,
+        accuracy_without,
+        float((after.argmax(1) != before.argmax(1)).float().mean()),
+        score,
+        classes,
+        sentence(len(members), classes, share, box),
+        int(survey.rows[members[shares[members].argmax()]]),
+    )
+
+
+def _replace(image: Tensor, mean: Tensor, top: int, left: int, side: int) -> None:
+    """The window's pixels become those of the mean image; a cell that shares a pixel has it."""
+    height, width = image.shape[-2:]
+    down = slice(top * height // GRID, -(-(top + side) * height // GRID))
+    across = slice(left * width // GRID, -(-(left + side) * width // GRID))
+    image[:, down, across] = mean[:, down, across]
+
+
+def _elsewhere(cell: NDArray[np.float32], top: int, left: int, side: int, random: np.random.Generator) -> Any:
+    """The lightest of a few windows of the same size that do not touch this one."""
+    places = [
+        (y, x)
+        for y in range(GRID - side + 1)
+        for x in range(GRID - side + 1)
+        if abs(y - top) >= side or abs(x - left) >= side
+    ]
+    if not places:
+        return top, left
+    drawn = [places[i] for i in random.integers(0, len(places), 4)]
+    return min(drawn, key=lambda at: cell[at[0] : at[0] + side, at[1] : at[1] + side].sum())
+
+
+def sentence(count: int, classes: dict[str, int], share: float, box: Sequence[float]) -> str:
+    """A cluster in words.
+
+    >>> sentence(412, {"husky": 400, "wolf": 12}, 0.31, (0.0, 0.75, 0.25, 1.0))
+    'In 412 images, nearly all of class “husky”, 31 % of the attribution lies in the lower left corner.'
+    """
+    first, most = next(iter(classes.items()))
+    if len(classes) == 1:
+        whose = f"{count} images of class “{first}”"
+    elif most > 0.9 * count:
+        whose = f"{count} images, nearly all of class “{first}”,"
+    elif most > 0.5 * count:
+        whose = f"{count} images, most of class “{first}”,"
+    else:
+        whose = f"{count} images of {len(classes)} classes"
+    return f"In {whose} {share:.0%} of the attribution lies {_where(box)}.".replace("%", " %")
+
+
+def _where(box: Sequence[float]) -> str:
+    """A place in words; what is within a sixteenth of an edge is at the edge."""
+    edge = 1 / GRID + 1e-9
+    x, y = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
+    across = "left" if box[0] <= edge else "right" if box[2] >= 1 - edge else ""
+    down = "upper" if box[1] <= edge else "lower" if box[3] >= 1 - edge else ""
+    if across and down:
+        return f"in the {down} {across} corner"
+    if across:
+        return f"at the {across} edge"
+    if down:
+        return f"at the {down} edge"
+    vertical = "above" if y < 0.4 else "below" if y > 0.6 else ""  # noqa: PLR2004
+    horizontal = "left of" if x < 0.4 else "right of" if x > 0.6 else ""  # noqa: PLR2004
+    return (
+        f"{' and '.join(part for part in (vertical, horizontal) if part)} the middle"
+        if vertical or horizontal
+        else "in the middle"
+    )

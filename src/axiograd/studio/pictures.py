@@ -1,0 +1,46 @@
+"""Pictures for the page, as PNG: images, heat maps to lay over them, and masks."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from axiograd.datasets.marked import Mask
+from axiograd.datasets.transforms import pillow
+from axiograd.report.colours import colour
+
+#: Share of the values of a map that lie below the end of its colours.
+CLIP = 99.5
+#: "Not here" and "here", apart for all common kinds of colour blindness, and not the colours of a heat map.
+WRONG, RIGHT = (214, 30, 110), (0, 150, 120)
+
+
+def png(pixels: NDArray[np.uint8], side: int | None = None) -> bytes:
+    """A file of [height, width, 3 or 4] bytes, made smaller if it is longer than `side`."""
+    image = pillow().fromarray(pixels)
+    if side is not None and max(image.size) > side:
+        image.thumbnail((side, side))
+    file = io.BytesIO()
+    image.save(file, format="PNG", compress_level=3)
+    return file.getvalue()
+
+
+def heat_map(values: NDArray[Any]) -> bytes:
+    """Orange for, blue against, and transparent where there is nothing; strength is the alpha channel."""
+    limit = float(np.percentile(np.abs(values), CLIP)) or float(np.abs(values).max()) or 1.0
+    strength = np.clip(np.abs(values) / limit, 0, 1)
+    tint = colour(np.sign(values) * 0.6)
+    alpha = (np.sqrt(strength) * 255).round().astype(np.uint8)
+    return png(np.concatenate([tint, alpha[..., None]], -1))
+
+
+def mask_picture(wrong: Mask | None, right: Mask | None, shape: tuple[int, int]) -> bytes:
+    """Both masks in their colours, to lay over an image."""
+    pixels = np.zeros((*shape, 4), dtype=np.uint8)
+    for mask, tint in ((wrong, WRONG), (right, RIGHT)):
+        if mask is not None:
+            pixels[mask] = (*tint, 150)
+    return png(pixels)
