@@ -21,7 +21,7 @@ def split(targets: Sequence[int], *, share: float = 0.2, seed: int = 0) -> Split
     """A share of each class is held out, at least one image; a class of one image has none to spare.
 
     >>> split([0, 0, 0, 0, 0, 1])
-    Split(train=(0, 1, 2, 4, 5), held_out=(3,), too_small=(1,))
+    Split(train=(0, 1, 3, 4, 5), held_out=(2,), too_small=(1,))
     """
     random = np.random.default_rng(seed)
     found = np.asarray(targets)
