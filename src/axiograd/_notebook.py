@@ -1,17 +1,20 @@
-"""How results show in notebooks: the one place where a room asks `report`, which stands after it, for a drawing."""
+"""How results show in notebooks and terminals: the one place where a room asks `report`, which stands after it."""
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 
-def shown_by(function: str) -> Callable[[Any], str]:
-    """A `_repr_html_` that is this function of `axiograd.report.notebook`, loaded when a notebook asks."""
+def drawn_by(function: str, drawer: str = "notebook") -> Callable[[Any], Any]:
+    """A method that is this function of a module of `axiograd.report`, loaded when somebody looks."""
 
-    def _repr_html_(self: Any) -> str:
-        """What notebooks show."""
-        from axiograd.report import notebook
+    def drawn(self: Any) -> Any:
+        """What is shown."""
+        return getattr(import_module(f"axiograd.report.{drawer}"), function)(self)
 
-        html: str = getattr(notebook, function)(self)
-        return html
+    return drawn
 
-    return _repr_html_
+
+def shown_by(function: str, drawer: str = "notebook") -> Callable[[Any], str]:
+    """The same for text, such as a `_repr_html_`."""
+    return drawn_by(function, drawer)

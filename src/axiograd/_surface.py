@@ -10,6 +10,7 @@ from axiograd import (
     report as report,
     studio as studio,
     tables as tables,
+    text as text,
 )
 from axiograd.attribution import (
     Attribution as Attribution,

@@ -65,6 +65,13 @@ class Arguments:
     @classmethod
     def ensure(cls, inputs: Inputs, additional: Any = None) -> Arguments:
         """Read what a user passed; floating-point tensors among ``inputs`` become the features."""
+        arguments = cls.read(inputs, additional)
+        arguments._check()  # noqa: SLF001 - its own
+        return arguments
+
+    @classmethod
+    def read(cls, inputs: Inputs, additional: Any = None) -> Arguments:
+        """The same for calls whose inputs need not be attributed to: token ids, where a layer is."""
         slots: tuple[int | str, ...]
         positional: tuple[Any, ...]
         keyword: dict[str, Any]
@@ -83,9 +90,11 @@ class Arguments:
             keyword |= additional
         elif additional is not None:
             positional += tuple(additional) if isinstance(additional, tuple | list) else (additional,)
-        arguments = cls(positional, keyword, slots, isinstance(inputs, Tensor), n_inputs, frame)
-        arguments._check()
-        return arguments
+        return cls(positional, keyword, slots, isinstance(inputs, Tensor), n_inputs, frame)
+
+    def values(self) -> tuple[Any, ...]:
+        """All arguments, positional ones first."""
+        return (*self.positional, *self.keyword.values())
 
     def _check(self) -> None:
         if not self.slots:
@@ -94,7 +103,7 @@ class Arguments:
             remedy = (
                 "A NumPy array becomes a tensor by torch.from_numpy."
                 if any(isinstance(v, np.ndarray) for v in values)
-                else "For token ids, attribute to their embeddings (for example inputs_embeds=...) instead."
+                else "For token ids, attribute to their embeddings: layer= with its name, or inputs_embeds=."
             )
             raise InputError(
                 f"no floating-point tensor among the inputs ({', '.join(kinds) or 'none given'}): gradients need one. "
@@ -125,9 +134,9 @@ class Arguments:
     def prepared(self, *, create_graph: bool) -> Arguments:
         """Tensors that autograd can work with: none from inference mode, no graph unless it is wanted."""
 
-        values = (*self.positional, *self.keyword.values())
         if not any(
-            isinstance(v, Tensor) and (v.is_inference() or (v.requires_grad and not create_graph)) for v in values
+            isinstance(v, Tensor) and (v.is_inference() or (v.requires_grad and not create_graph))
+            for v in self.values()
         ):
             return self
 

@@ -15,6 +15,7 @@ from axiograd._notebook import shown_by
 from axiograd._target import LinearTarget, select
 from axiograd._typing import Attributions, Inputs, Target
 from axiograd.attribution.arguments import Arguments, Model
+from axiograd.attribution.layer import FromLayer, Layer
 from axiograd.attribution.passes import Pass, detached, differentiate, run
 from axiograd.attribution.state import attribution_pass
 from axiograd.errors import BaselineError, DisconnectedError
@@ -120,15 +121,27 @@ class Computed:
 
 
 class Attribution(ABC):
-    """Base of all methods: subclasses say how features, baselines and one model become attributions."""
+    """Base of all methods: subclasses say how features, baselines and one model become attributions.
+
+    With ``layer=``, a module of the model or its name, what that module returns is attributed to in place of the
+    inputs: attributions, baselines (token ids are read as inputs) and certificate are about its output.
+
+    >>> from axiograd import InputXGradient
+    >>> model = torch.nn.Sequential(torch.nn.Embedding(5, 3), torch.nn.Flatten(), torch.nn.Linear(6, 1))
+    >>> InputXGradient(model, layer="0").attribute(torch.tensor([[0, 4]])).shape
+    torch.Size([1, 2, 3])
+    """
 
     #: Whether parameters can be trained through the attribution.
     differentiable: ClassVar[bool] = True
     #: How outputs name the baseline when the user gives none.
     default_baseline: ClassVar[str] = "zero"
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, *, layer: Layer | None = None) -> None:
         self.model: Model = runnable(model)
+        #: Whose output is attributed to in place of the inputs; None: the inputs.
+        self.layer = layer
+        self._function: Model = self.model if layer is None else FromLayer(self.model, layer)
 
     @abstractmethod
     def _compute(self, call: Call) -> Computed:
@@ -267,7 +280,13 @@ class Attribution(ABC):
                 "XGradient, IntegratedGradients, ExpectedGradients, InputXGradient, Gradient, Saliency, LogGradient."
             )
         with torch.inference_mode(mode=False) if torch.is_inference_mode_enabled() else nullcontext():
-            arguments = Arguments.ensure(inputs, additional).prepared(create_graph=create_graph)
+            if self.layer is not None and isinstance(self._function, FromLayer):
+                given = Arguments.read(inputs, additional).prepared(create_graph=create_graph)
+                arguments = self._function.outputs_at(given, create_graph=create_graph)
+                baselines = self._function.baselines_at(baselines, given)
+                inputs, additional = arguments.positional, arguments.keyword
+            else:
+                arguments = Arguments.ensure(inputs, additional).prepared(create_graph=create_graph)
             read = tuple(_ordinary(b) for b in self._read_baselines(baselines, arguments))
             if isinstance(target, Tensor):
                 target = _ordinary(target)
@@ -275,7 +294,7 @@ class Attribution(ABC):
                 target = LinearTarget(_ordinary(target.weights))
         if arguments.frame is not None:
             inputs = arguments.features[0]
-        model = self.model if create_graph else out_of_parallel(self.model)
+        model = self._function if create_graph else out_of_parallel(self._function)
         return self._admit(Call(model, inputs, additional, arguments, target, read, create_graph, wants_outputs))
 
     def _admit(self, call: Call) -> Call:

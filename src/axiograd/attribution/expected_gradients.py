@@ -11,6 +11,7 @@ from axiograd.attribution._path import Step, integrate
 from axiograd.attribution.arguments import Arguments, Model
 from axiograd.attribution.base import Attribution, Call, Computed
 from axiograd.attribution.integrated_gradients import check_count, check_rows
+from axiograd.attribution.layer import Layer
 from axiograd.attribution.passes import run
 from axiograd.attribution.references import References
 from axiograd.errors import BaselineError
@@ -37,8 +38,9 @@ class ExpectedGradients(Attribution):
         *,
         generator: torch.Generator | None = None,
         internal_batch_size: int | None = None,
+        layer: Layer | None = None,
     ) -> None:
-        super().__init__(model)
+        super().__init__(model, layer=layer)
         check_count("n_samples", n_samples)
         check_rows(internal_batch_size)
         self.references = References.ensure(references)

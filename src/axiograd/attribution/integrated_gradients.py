@@ -11,6 +11,7 @@ from torch import Tensor
 from axiograd.attribution._path import Step, integrate
 from axiograd.attribution.arguments import Arguments, Model
 from axiograd.attribution.base import Attribution, Call, Computed
+from axiograd.attribution.layer import Layer
 from axiograd.attribution.passes import run
 from axiograd.attribution.quadrature import Rule, nodes_and_weights
 from axiograd.errors import ConfigurationError
@@ -32,8 +33,10 @@ class IntegratedGradients(Attribution):
         n_steps: int = 128,
         method: Rule = "gausslegendre",
         internal_batch_size: int | None = None,
+        *,
+        layer: Layer | None = None,
     ) -> None:
-        super().__init__(model)
+        super().__init__(model, layer=layer)
         check_count("n_steps", n_steps)
         nodes_and_weights(method, n_steps)
         check_rows(internal_batch_size)

@@ -12,6 +12,7 @@ from axiograd._target import logits, select
 from axiograd._typing import Target
 from axiograd.attribution._single_pass import SinglePass
 from axiograd.attribution.arguments import Model
+from axiograd.attribution.layer import Layer
 from axiograd.errors import ConfigurationError
 
 
@@ -28,8 +29,14 @@ class LogGradient(SinglePass):
     tensor([[ 0.5000, -0.5000]])
     """
 
-    def __init__(self, model: Model, *, link: Literal["auto", "softmax", "sigmoid"] = "auto") -> None:
-        super().__init__(model)
+    def __init__(
+        self,
+        model: Model,
+        *,
+        link: Literal["auto", "softmax", "sigmoid"] = "auto",
+        layer: Layer | None = None,
+    ) -> None:
+        super().__init__(model, layer=layer)
         if link not in {"auto", "softmax", "sigmoid"}:
             raise ConfigurationError(f"link={link!r}: expected 'auto', 'softmax' or 'sigmoid'.")
         self.link = link

@@ -6,6 +6,7 @@ import torch
 
 from axiograd.attribution.arguments import Model
 from axiograd.attribution.base import Attribution, Call, Computed
+from axiograd.attribution.layer import Layer
 from axiograd.attribution.passes import run
 
 
@@ -19,8 +20,8 @@ class RandomAttribution(Attribution):
 
     differentiable = False
 
-    def __init__(self, model: Model, *, generator: torch.Generator | None = None) -> None:
-        super().__init__(model)
+    def __init__(self, model: Model, *, generator: torch.Generator | None = None, layer: Layer | None = None) -> None:
+        super().__init__(model, layer=layer)
         self.generator = generator
         # Its own generator: a call leaves the global random state as it was, and yet no two calls agree.
         self._own = torch.Generator().manual_seed(int(torch.randint(2**62, ())))

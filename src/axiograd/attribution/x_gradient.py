@@ -19,6 +19,7 @@ from axiograd.attribution._path_check import fixed, path_gap, target_rows
 from axiograd.attribution._proof import Memory, alike, held, signature
 from axiograd.attribution.arguments import Arguments, Model
 from axiograd.attribution.base import Attribution, Call, Computed
+from axiograd.attribution.layer import FromLayer, Layer
 from axiograd.attribution.passes import Pass, differentiate
 from axiograd.attribution.state import attribution_pass
 from axiograd.errors import BaselineError, ConfigurationError, NotHomogeneousError
@@ -45,15 +46,19 @@ class XGradient(Attribution):
     True
     """
 
-    def __init__(self, model: Model, *, degree: float | None = None, baseline: Any = None) -> None:
-        super().__init__(model)
+    def __init__(
+        self, model: Model, *, degree: float | None = None, baseline: Any = None, layer: Layer | None = None
+    ) -> None:
+        super().__init__(model, layer=layer)
         if degree is not None and not degree >= 1:
             raise ConfigurationError(
                 f"degree={degree}: X-Gradient needs a degree of at least 1; below it Integrated Gradients has no "
                 "such closed form."
             )
         self.degree = degree
-        self.baseline = baseline
+        # At a layer, the model's own inputs stand beside what scales.
+        several = layer is not None and isinstance(baseline, tuple | list)
+        self.baseline = dict(enumerate(baseline)) if several else baseline
         self._memory = Memory()
         self._read_outs: list[tuple[list[Any], ReadOut]] = []
         self._warned = False
@@ -163,8 +168,11 @@ class XGradient(Attribution):
             self._memory.forget()
         certificate = self._certificate(call)
         if certificate.degree is None or not certificate.ok:
+            function = self._function
+            what = f", from the layer {function.title} on," if isinstance(function, FromLayer) else ""
             raise NotHomogeneousError(
-                f"X-Gradient is exact only for homogeneous models, and this one is not certified.\n{certificate}\n"
+                f"X-Gradient is exact only for homogeneous models, and this one{what} is not certified.\n"
+                f"{certificate}\n"
                 "Convert it with axiograd.to_xdnn(model, example_inputs), or use InputXGradient or IntegratedGradients."
             )
         if certificate.trained_degree and call.create_graph:
@@ -178,7 +186,7 @@ class XGradient(Attribution):
     def _certificate(self, call: Call) -> Certificate:
         if callable(call.target) and not isinstance(call.target, LinearTarget):
             return self._proved(self._reading(call.target), call)
-        certificate = self._proved(self.model, call)
+        certificate = self._proved(self._function, call)
         if not certificate.ok and len(certificate.degrees) > 1:
             # What stands in the way may be outputs beside the logits, which nobody asked about.
             certificate = self._proved(self._reading(logits), call)
@@ -205,7 +213,7 @@ class XGradient(Attribution):
         for known, module in self._read_outs:
             if module.readout is readout or alike(known, parts):
                 return module
-        module = ReadOut(out_of_parallel(self.model), readout)
+        module = ReadOut(out_of_parallel(self._function), readout)
         self._read_outs = [*self._read_outs[-_READ_OUTS:], (parts, module)]
         return module
 

@@ -15,3 +15,9 @@ from axiograd.report.notebook import (
     explanation_html as explanation_html,
 )
 from axiograd.report.page import Report as Report
+from axiograd.report.texts import (
+    text_html as text_html,
+    text_rich as text_rich,
+    text_svg as text_svg,
+    write_text_page as write_text_page,
+)

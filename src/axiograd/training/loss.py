@@ -234,6 +234,8 @@ class AttributionLoss(nn.Module):
     def _twice(self, model: Any, method: Any) -> str | None:
         if self.double_backward:
             return "double_backward=True asks for it"
+        if getattr(method, "layer", None) is not None:
+            return "the output of a layer is attributed to"
         if type(method) not in {*_OF_THE_GRADIENT, LogGradient}:
             return f"{type(method).__name__} is more than a function of one gradient at the input"
         return searches_its_graph(model)
@@ -342,12 +344,13 @@ def output_shape(bound: Bound, inputs: Inputs, additional: Any = None) -> torch.
 
     The look also finds out whether the gates of the model can be held.
     """
-    arguments = Arguments.ensure(inputs, additional)
-    batch = arguments.batch
-    values = (*arguments.positional, *arguments.keyword.values())
-    size = tuple(value.shape[1:] for value in values if isinstance(value, Tensor))
+    layer = getattr(bound.method, "layer", None)
+    arguments = Arguments.ensure(inputs, additional) if layer is None else Arguments.read(inputs, additional)
+    values = [value for value in arguments.values() if isinstance(value, Tensor)]
+    batch = arguments.batch if layer is None else len(values[0])
+    size = tuple(value.shape[1:] for value in values)
     if size not in bound.output_shapes:
-        method = Gradient(out_of_parallel(bound.model))
+        method = Gradient(out_of_parallel(bound.model), layer=layer)
         call = method._call(inputs, None, None, additional, create_graph=True)  # noqa: SLF001 (a look as it makes them)
         with method._guarded(call, preserve=True):  # noqa: SLF001
             outputs = _looked_at(bound, call.model, call.arguments)

@@ -1,0 +1,237 @@
+"""The output of a module in place of the inputs: what `layer=` attributes to."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from axiograd._names import choose_from
+from axiograd.attribution.arguments import Arguments, Model
+from axiograd.attribution.state import attribution_pass
+from axiograd.errors import BaselineError, ConfigurationError, InputError
+from axiograd.homogeneity.behind import modules_behind
+from axiograd.homogeneity.private_torch import compiled_from
+
+#: A module of the model, by its name or itself, or several.
+Layer: TypeAlias = str | nn.Module | Sequence[str | nn.Module]
+
+_PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
+
+
+class _ReachedError(Exception):
+    """All outputs that were asked for are there, and the rest of the model need not run."""
+
+
+class FromLayer(nn.Module):
+    """F as a function of what one of its modules returns, F(h, …), beside the arguments that the model had.
+
+    The module runs, and what it returns is replaced by h, for this call alone. If it is called several times, or if
+    there are several modules, h₁, h₂, … replace their outputs in the order of the calls.
+
+    >>> model = nn.Sequential(nn.Embedding(5, 3), nn.Flatten(), nn.Linear(6, 1))
+    >>> ids = torch.tensor([[0, 4]])
+    >>> from_embeddings = FromLayer(model, "0")
+    >>> h = model[0](ids)
+    >>> torch.equal(from_embeddings(h, ids), model(ids)), torch.equal(from_embeddings(0 * h, ids), model[2].bias[None])
+    (True, True)
+    """
+
+    def __init__(self, model: Model, layer: Layer) -> None:
+        super().__init__()
+        if isinstance(model, _PARALLEL) or compiled_from(model) is not None:
+            raise ConfigurationError(
+                f"layer= looks into the model, which {type(model).__name__} does not let it: pass the module inside."
+            )
+        self.model = model
+        if not isinstance(model, nn.Module):
+            self.behind = nn.ModuleList(modules_behind(model))
+        #: Not registered: they are modules of the model, and have their names there.
+        self.layers = tuple(
+            _found(model, one) for one in ([layer] if isinstance(layer, str | nn.Module) else list(layer))
+        )
+        if not self.layers:
+            raise ConfigurationError("layer=[] names no module of the model.")
+        names = {id(m): name for root in modules_behind(model) for name, m in root.named_modules()}
+        #: How messages name what is replaced.
+        self.title = " and ".join(repr(names.get(id(m)) or type(m).__name__) for m in self.layers)
+        self.count: int | None = None
+
+    @property
+    def training(self) -> bool:
+        """Whether the model is in train mode."""
+        return any(root.training for root in modules_behind(self.model)) if hasattr(self, "layers") else False
+
+    @training.setter
+    def training(self, mode: bool) -> None:
+        """The mode is the model's."""
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        count = self.count or 1
+        waiting = list(args[:count])
+
+        def substitute(output: Any) -> Any:
+            leaves, structure = pytree.tree_flatten(output)
+            for i, leaf in enumerate(leaves):
+                if _floats(leaf):
+                    if not waiting:
+                        raise InputError(self._other_count("more"))
+                    leaves[i] = waiting.pop(0)
+            return pytree.tree_unflatten(leaves, structure)
+
+        with self._watched(substitute):
+            found = self.model(*args[count:], **kwargs)
+        if waiting:
+            raise InputError(self._other_count("fewer"))
+        return found
+
+    def outputs_at(self, arguments: Arguments, *, create_graph: bool = False) -> Arguments:
+        """The call of this function that equals the given call of the model: what the layer returns comes first."""
+        found: list[Tensor] = []
+
+        def take(output: Any) -> Any:
+            tensors = [leaf for leaf in pytree.tree_leaves(output) if _floats(leaf)]
+            if not tensors:
+                raise InputError(
+                    f"the layer {self.title} returned {type(output).__name__} without a floating-point tensor, so that "
+                    "there is nothing to attribute to."
+                )
+            found.extend(tensors)
+            if self.count is not None and len(found) >= self.count:
+                raise _ReachedError
+            return output
+
+        self._run(arguments, take, create_graph=create_graph)
+        if not found:
+            raise InputError(f"the layer {self.title} did not run in this call of the model: name one that does.")
+        if self.count is None:
+            self._refuse_chains(arguments, len(found))
+            self.count = len(found)
+        batch = next((len(v) for v in pytree.tree_leaves(arguments.values()) if isinstance(v, Tensor) and v.dim()), 0)
+        for h in found:
+            if not h.dim() or len(h) != batch:
+                raise InputError(
+                    f"the layer {self.title} returned a tensor of shape {tuple(h.shape)} for a batch of {batch}: "
+                    "attributions need samples along the first dimension."
+                )
+        values = tuple(h if create_graph else h.detach() for h in found)
+        n = len(values)
+        return Arguments((*values, *arguments.positional), arguments.keyword, tuple(range(n)), n == 1, n)
+
+    def baselines_at(self, baselines: Any, arguments: Arguments) -> Any:
+        """Baselines for the layer's output; token ids are inputs, and become what the layer returns for them."""
+        given = baselines if isinstance(baselines, tuple | list) else (baselines,)
+        by_name = isinstance(baselines, dict)
+        values = list(baselines.values()) if by_name else [v for v in given if v is not None]
+        if not values or not all(isinstance(v, Tensor) and not v.is_floating_point() and v.dim() > 1 for v in values):
+            return baselines
+        positional, keyword = list(arguments.positional), dict(arguments.keyword)
+        for slot, value in baselines.items() if by_name else enumerate(given):
+            if value is None:
+                continue
+            place: Any = keyword if by_name else positional
+            if (slot not in keyword) if by_name else slot >= arguments.n_inputs:
+                raise BaselineError(f"a baseline for the input {slot!r}, which the call does not have.")
+            place[slot] = value.to(place[slot].device).expand_as(place[slot])
+        found = self.outputs_at(replace(arguments, positional=tuple(positional), keyword=keyword))
+        return tuple(found.features)
+
+    def _run(self, arguments: Arguments, hook: Callable[[Any], Any], *, create_graph: bool) -> None:
+        """One pass by which nothing changes; the pass that counts draws the same numbers again."""
+        device = next((v.device for v in pytree.tree_leaves(arguments.values()) if isinstance(v, Tensor)), None)
+        with ExitStack() as stack:
+            stack.enter_context(
+                attribution_pass(self, device or torch.device("cpu"), create_graph=create_graph, preserve=True)
+            )
+            if not create_graph:
+                stack.enter_context(torch.no_grad())
+            stack.enter_context(self._watched(hook))
+            stack.enter_context(suppress(_ReachedError))
+            self.model(*arguments.positional, **arguments.keyword)
+
+    def _refuse_chains(self, arguments: Arguments, count: int) -> None:
+        """Raise if one of several outputs is made from another: they cannot be held apart."""
+        if count == 1:
+            return
+        leaves: list[Tensor] = []
+
+        def look(output: Any) -> Any:
+            parts, structure = pytree.tree_flatten(output)
+            own = [i for i, part in enumerate(parts) if _floats(part)]
+            for part in (parts[i] for i in own if leaves and parts[i].requires_grad):
+                if any(g is not None for g in torch.autograd.grad(part.sum(), leaves, allow_unused=True)):
+                    raise ConfigurationError(
+                        f"the layer {self.title} is called again on what was made from its own output, so that no "
+                        "single output of it stands for all: name a layer that runs once, or several that do not feed "
+                        "each other."
+                    )
+            fresh = {i: parts[i].detach().requires_grad_() for i in own}
+            leaves.extend(fresh.values())
+            return pytree.tree_unflatten([fresh.get(i, part) for i, part in enumerate(parts)], structure)
+
+        self._run(arguments, look, create_graph=True)
+
+    @contextmanager
+    def _watched(self, hook: Callable[[Any], Any]) -> Iterator[None]:
+        """Pass the layers' outputs through a function while this thread runs the model."""
+        mine = threading.get_ident()
+
+        def passed(_module: nn.Module, _args: Any, output: Any) -> Any:
+            if threading.get_ident() != mine:
+                return output
+            if torch.is_grad_enabled():
+                _refuse_checkpoints(self.title)
+            return hook(output)
+
+        handles = [layer.register_forward_hook(passed) for layer in dict.fromkeys(self.layers)]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _other_count(self, how: str) -> str:
+        return (
+            f"the layer {self.title} returned {how} floating-point tensors than the {self.count or 1} that are given: "
+            "make a new method for calls of another kind."
+        )
+
+
+def _floats(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point()
+
+
+def _found(model: Model, layer: str | nn.Module) -> nn.Module:
+    modules = {name: m for root in modules_behind(model) for name, m in root.named_modules()}
+    if isinstance(layer, nn.Module):
+        if all(layer is not m for m in modules.values()):
+            raise ConfigurationError(f"layer={type(layer).__name__}(...) is not a module of the model.")
+        return layer
+    if not isinstance(layer, str):
+        raise ConfigurationError(f"layer={layer!r}: expected a module of the model or its name.")
+    if not isinstance(model, nn.Module):
+        raise ConfigurationError(f"layer={layer!r}: a function has no names for modules; pass the module itself.")
+    if layer not in modules or not layer:
+        names = [name for name in modules if name]
+        raise ConfigurationError(f"layer={layer!r} is no module of the model: {choose_from(layer, names)}.")
+    found: nn.Module = modules[layer]
+    return found
+
+
+def _refuse_checkpoints(title: str) -> None:
+    """A checkpointed block runs again in the backward pass, when the output is no longer replaced."""
+    frame: Any = sys._getframe(1)  # noqa: SLF001 - who calls is the only trace of it
+    while frame is not None and frame.f_code is not FromLayer.forward.__code__:
+        if frame.f_globals.get("__name__") == "torch.utils.checkpoint":
+            raise ConfigurationError(
+                f"the layer {title} runs inside torch.utils.checkpoint, which runs it again in the backward pass, "
+                "where its output is not replaced: switch checkpointing off (gradient_checkpointing_disable())."
+            )
+        frame = frame.f_back
