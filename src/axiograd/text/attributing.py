@@ -150,10 +150,10 @@ def _modules(model: nn.Module, layer: Layer) -> list[nn.Module]:
     return list(FromLayer(model, layer).layers)
 
 
-def embedding_of(model: nn.Module) -> Any:
+def embedding_of(model: Any) -> Any:
     """The module that turns ids into vectors; of an encoder-decoder, both if they are two."""
     found: list[nn.Module] = []
-    sources = [model]
+    sources: list[Any] = [model]
     if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
         sources = [model.get_encoder(), model.get_decoder()]
     for source in sources:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, overload
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,17 +17,11 @@ from axiograd.homogeneity.conversion.calibration import in_mode
 from axiograd.runs.progress import progress_bar
 from axiograd.text.assembling import assembled
 from axiograd.text.attributing import Attributed, TextMethod
-from axiograd.text.explanation import TextExplanation, TextExplanations
+from axiograd.text.explanation import TextExplanations
 from axiograd.text.reading import Window, collate, longest, padding_id, read, takes
 from axiograd.text.tasks import Names, Task, answers, most_certain, position, task_of, tokens_at
 
 
-@overload
-def explain(model: nn.Module, tokenizer: Any, texts: str, target: Any = None, **options: Any) -> TextExplanation: ...
-@overload
-def explain(
-    model: nn.Module, tokenizer: Any, texts: Sequence[str], target: Any = None, **options: Any
-) -> TextExplanations: ...
 def explain(
     model: nn.Module,
     tokenizer: Any,
@@ -46,7 +40,7 @@ def explain(
     max_length: int | None = None,
     overlap: int | None = None,
     progress: bool | None = None,
-) -> TextExplanation | TextExplanations:
+) -> Any:  # a TextExplanation for one text, TextExplanations for several
     """What the tokens and words of texts add to a model's score: its logit of ``target``, minus that of ``versus``.
 
     Sequence classifiers explain a label (by number or name, one for all texts or a list), token classifiers the label
@@ -59,7 +53,8 @@ def explain(
     Texts longer than the model takes, or than ``max_length``, are read in windows that overlap, and explained by the
     mean of their scores; causal models see the end.
 
-    `axiograd.text.explain(model, tokenizer, "A wonderful film.", target="positive")`
+    `axiograd.text.explain(model, tokenizer, "A wonderful film.", target="positive")` is a `TextExplanation`; a list of
+    texts gives a tuple of them.
     """
     alone = isinstance(texts, str)
     listed = [texts] if isinstance(texts, str) else list(texts)
