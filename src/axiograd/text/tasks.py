@@ -115,7 +115,7 @@ class Names:
             parts = [self.tokenizer.decode([i]) for i in ids]
             raise TargetError(
                 f"{given!r} is not one token of this tokenizer but {parts}: give one of them, or the token's number. "
-                "(For many models a word inside a text begins with its space: ' word'.)"
+                "For many models a word inside a text begins with its space, ' word'."
             )
         return int(ids[0])
 
