@@ -114,7 +114,7 @@ def test_there_is_no_cycle():
     [
         ("homogeneity.trace", "attribution.base.Call", "attribution does not come before homogeneity"),
         ("models.mlp", "datasets.mnist", "datasets does not come before models"),
-        ("metrics.masking", "attribution._rows.Model", "private"),
+        ("metrics.masking", "attribution._path.Model", "private"),
         ("metrics.masking", "attribution.base._Call", "private"),
         ("_target", "attribution.base.Call", "knows none of them"),
         ("_notebook", "report.notebook", None),

@@ -63,6 +63,11 @@ class XGradient(Attribution):
         self._read_outs: list[tuple[list[Any], ReadOut]] = []
         self._warned = False
 
+    @property
+    def certificate(self) -> Certificate | None:
+        """The newest proof's; None before the first use, and where the degree was given."""
+        return self._memory.entries[-1].proof.certificate if self._memory.entries else None
+
     def _compute(self, call: Call) -> Computed:
         done = self._differentiate(call)
         attributions = self._attributions(call, done)

@@ -1,0 +1,1 @@
+"""Millions of samples: attributions as tables of summaries, on one process or on Ray, and the comparison of two of them."""

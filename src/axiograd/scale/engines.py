@@ -1,0 +1,211 @@
+"""The same work on one process or on Ray: a part is some rows in a row, and whoever computes it writes the same file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from axiograd import errors
+from axiograd._version import __version__
+from axiograd.errors import AxiogradError, ConfigurationError, MissingExtraError
+from axiograd.runs.files import write_atomically
+from axiograd.runs.identity import describe, plain
+from axiograd.runs.progress import progress_bar
+from axiograd.scale.attribute import Attribute, first_sample
+from axiograd.scale.folder import STATISTICS, Folder
+from axiograd.scale.sources import Source, check_rows
+from axiograd.scale.statistics import Statistics
+from axiograd.scale.table import as_table, pyarrow
+
+Engine = Literal["plain", "ray"]
+#: Rows that are looked at for one to prove the model on.
+_TRIED = 64
+
+
+@dataclass
+class Work:
+    """What a worker needs to know to compute any part; it makes its own `Attribute`, and proves the model once."""
+
+    make: Callable[[], Attribute]
+    source: Source
+    folder: Folder
+    rows: int
+    part_rows: int
+    batch_size: int
+    #: JSON that every part carries, the same from every worker.
+    provenance: dict[str, Any]
+
+    @cached_property
+    def attribute(self) -> Attribute:
+        """This worker's own."""
+        return self.make()
+
+    @property
+    def parts(self) -> int:
+        """How many there are."""
+        return -(-self.rows // self.part_rows)
+
+    def part(self, number: int) -> int:
+        """Compute and write one part; how many rows it has."""
+        start, stop = number * self.part_rows, min((number + 1) * self.part_rows, self.rows)
+        columns: dict[str, list[Any]] = {"row": [], "name": []}
+        for low in range(start, stop, self.batch_size):
+            high = min(low + self.batch_size, stop)
+            read = self.source.read(low, high)
+            columns["row"] += range(low, high)
+            columns["name"] += read.names
+            for name, values in self.attribute.rows(read.inputs, read.labels).items():
+                columns.setdefault(name, []).extend(values)
+        self.folder.write(number, as_table(columns, self.attribute.schema(self.provenance)))
+        return stop - start
+
+
+def write_attributions(
+    attribute: Attribute | Callable[[], Attribute],
+    source: Source,
+    out: str | Path,
+    *,
+    engine: Engine = "plain",
+    workers: int = 1,
+    address: str | None = None,
+    batch_size: int = 32,
+    part_rows: int = 1024,
+    progress: bool | None = None,
+) -> Statistics:
+    """Attribute every row of a source into a folder of Parquet parts; the same call goes on after an interruption.
+
+    The rows, the schema and its metadata are the same from both engines. Ray's workers are actors of one core each,
+    which Ray Data starts again if they die; with `address`, on the machines of a cluster that see `out`.
+
+    >>> import tempfile, torch
+    >>> from axiograd.scale.sources import Listed
+    >>> model = torch.nn.Linear(3, 2, bias=False)
+    >>> source = Listed("three", ["a", "b", "c"], torch.eye(3).__getitem__)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_attributions(Attribute(model), source, folder).rows
+    3
+    """
+    pyarrow()
+    if engine not in get_args(Engine):
+        raise ConfigurationError(f"engine={engine!r}: choose one of {', '.join(get_args(Engine))}.")
+    if workers < 1 or batch_size < 1 or part_rows < 1:
+        raise ConfigurationError(f"workers={workers}, batch_size={batch_size}, part_rows={part_rows}: at least 1 each.")
+    if engine == "plain" and (workers > 1 or address is not None):
+        raise ConfigurationError("the plain engine is one process: for several workers, or an address, say engine='ray'.")
+    rows = check_rows(source)
+    # Rows of different batch sizes may differ in their last bits: parts are made of whole batches.
+    part_rows = -(-part_rows // batch_size) * batch_size
+    own = attribute if isinstance(attribute, Attribute) else attribute()
+    own.rows([first_sample(source.read(0, min(rows, _TRIED)).inputs, source.name)], _label(source, own))
+    make = attribute if not isinstance(attribute, Attribute) else _Given(attribute)
+    folder = Folder(Path(out))
+    provenance = own.provenance() | {"data": source.name, "rows": rows}
+    work = Work(make, source, folder, rows, part_rows, batch_size, provenance)
+    run = {"axiograd": __version__, "attribute": own, "data": source, "batch": batch_size, "part": part_rows}
+    with folder.open(plain(describe(run))):
+        todo = sorted(set(range(work.parts)) - folder.written())
+        with progress_bar("attributions", total=rows, shown=progress, extra="cli") as update:
+            update(advance=rows - sum(min(part_rows, rows - k * part_rows) for k in todo))
+            done = _plain(work, own, todo) if engine == "plain" else _ray(work, todo, workers, address)
+            for finished in done:
+                update(advance=finished)
+        statistics = Statistics.of(folder.path)
+        write_atomically(folder.path / STATISTICS, json.dumps(statistics.to_dict(), indent=1).encode())
+    return statistics
+
+
+def _label(source: Source, attribute: Attribute) -> list[int | None] | None:
+    """Of the sample that the model is proven on."""
+    if attribute.target != "label":
+        return None
+    read = source.read(0, min(len(source), _TRIED))
+    first = first_sample(read.inputs, source.name)
+    return [next(label for one, label in zip(read.inputs, read.labels, strict=True) if one is first)]
+
+
+@dataclass(frozen=True)
+class _Given:
+    """An `Attribute` that is there already."""
+
+    attribute: Attribute
+
+    def __call__(self) -> Attribute:
+        return self.attribute
+
+
+def _plain(work: Work, own: Attribute, todo: Sequence[int]) -> Iterator[int]:
+    work.attribute = own
+    for number in todo:
+        yield work.part(number)
+
+
+def _ray(work: Work, todo: Sequence[int], workers: int, address: str | None) -> Iterator[int]:
+    if not todo:
+        return
+    ray = ray_data()
+    with _cluster(ray, workers, address):
+        reference = ray.put(work)
+        jobs = ray.data.from_items([{"part": number} for number in todo], override_num_blocks=len(todo))
+        done = jobs.map_batches(
+            Worker,
+            fn_constructor_args=[[reference]],
+            batch_size=1,
+            compute=ray.data.ActorPoolStrategy(size=workers),
+            num_cpus=1,
+        )
+        for row in done.iter_rows():
+            if row["failure"]:
+                kind = getattr(errors, str(row["kind"]), AxiogradError)
+                raise kind(str(row["failure"]))
+            yield int(row["rows"])
+
+
+class Worker:
+    """An actor of Ray Data: it holds the model, and computes the parts that it is given."""
+
+    def __init__(self, work: list[Any]) -> None:
+        # In a list, so that the reference arrives and not a copy of what it refers to.
+        self.work: Work = ray_data().get(work[0])
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
+        rows, kind, failure = 0, "", ""
+        for number in batch["part"]:
+            try:
+                rows += self.work.part(int(number))
+            except AxiogradError as error:  # what was foreseen is told, and not tried again
+                kind, failure = type(error).__name__, str(error)
+        return {"rows": [rows], "kind": [kind], "failure": [failure]}
+
+
+def ray_data() -> Any:
+    """Ray with its data library, or what to install."""
+    try:
+        import ray
+        import ray.data
+    except ImportError as error:
+        raise MissingExtraError("ray[data]", "ray", "the engine ray") from error
+    return ray
+
+
+@contextmanager
+def _cluster(ray: Any, workers: int, address: str | None) -> Iterator[None]:
+    """Ray as it runs already, that at the address, or one of our own for as long as it is needed."""
+    started = not ray.is_initialized()
+    if started:
+        quiet = {"include_dashboard": False} if address is None else {"address": address}
+        cores = {"num_cpus": workers + 1} if address is None else {}
+        ray.init(**quiet, **cores, log_to_driver=False, logging_level="error", configure_logging=True)
+    context = ray.data.DataContext.get_current()
+    before = context.enable_progress_bars
+    context.enable_progress_bars = False
+    try:
+        yield
+    finally:
+        context.enable_progress_bars = before
+        if started:
+            ray.shutdown()
