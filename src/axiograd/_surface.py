@@ -8,6 +8,7 @@ from axiograd import (
     models as models,
     priors as priors,
     report as report,
+    scale as scale,
     studio as studio,
     tables as tables,
     text as text,

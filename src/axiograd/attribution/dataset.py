@@ -16,12 +16,12 @@ import torch
 from axiograd._typing import Target
 from axiograd._version import __version__
 from axiograd.attribution._batches import Split, cheap_to_read, check_order, numbered, split_batch, to_device
-from axiograd.attribution.rows import Rows, rows_of
 from axiograd.attribution.arguments import Arguments
 from axiograd.attribution.attribution_dataset import AttributionDataset
 from axiograd.attribution.base import Attribution
 from axiograd.attribution.expected_gradients import ExpectedGradients
 from axiograd.attribution.references import _Loader
+from axiograd.attribution.rows import Rows, rows_of
 from axiograd.attribution.store import Index, Store
 from axiograd.errors import ConfigurationError, InputError, StorageError
 from axiograd.homogeneity.behind import module_of

@@ -17,8 +17,10 @@ from rich.console import Console
 
 from axiograd._names import visible
 from axiograd._version import __version__
+from axiograd.cli.attribute import attribute
 from axiograd.cli.audit import audit
 from axiograd.cli.check import check
+from axiograd.cli.compare import compare
 from axiograd.cli.convert import convert
 from axiograd.cli.datasets import datasets
 from axiograd.cli.demo import demo
@@ -47,6 +49,8 @@ SUBCOMMANDS = (
     check,
     convert,
     explain,
+    attribute,
+    compare,
     evaluate,
     audit,
     train,

@@ -63,8 +63,8 @@ def writing(target: Path, safe: str = "") -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        kept = f" {safe}" if safe else ""
-        raise StorageError(f"Cannot write {str(target)!r}: {_reason(error)}{kept}.") from error
+        kept = f" {safe.rstrip('.')}." if safe else ""
+        raise StorageError(f"Cannot write {str(target)!r}: {_reason(error)}{kept}") from error
 
 
 def _reason(error: OSError) -> str:

@@ -1,4 +1,4 @@
-"""The same work on one process or on Ray: a part is some rows in a row, and whoever computes it writes the same file."""
+"""The same work on one process or on Ray: whoever computes a part writes the same file."""
 
 from __future__ import annotations
 
@@ -96,7 +96,9 @@ def write_attributions(
     if workers < 1 or batch_size < 1 or part_rows < 1:
         raise ConfigurationError(f"workers={workers}, batch_size={batch_size}, part_rows={part_rows}: at least 1 each.")
     if engine == "plain" and (workers > 1 or address is not None):
-        raise ConfigurationError("the plain engine is one process: for several workers, or an address, say engine='ray'.")
+        raise ConfigurationError(
+            "the plain engine is one process: for several workers, or an address, say engine='ray'."
+        )
     rows = check_rows(source)
     # Rows of different batch sizes may differ in their last bits: parts are made of whole batches.
     part_rows = -(-part_rows // batch_size) * batch_size
@@ -104,7 +106,11 @@ def write_attributions(
     own.rows([first_sample(source.read(0, min(rows, _TRIED)).inputs, source.name)], _label(source, own))
     make = attribute if not isinstance(attribute, Attribute) else _Given(attribute)
     folder = Folder(Path(out))
-    provenance = own.provenance() | {"data": source.name, "rows": rows}
+    provenance = own.provenance() | {
+        "data": source.name,
+        "rows": rows,
+        "features": list(getattr(source, "features", ())),
+    }
     work = Work(make, source, folder, rows, part_rows, batch_size, provenance)
     run = {"axiograd": __version__, "attribute": own, "data": source, "batch": batch_size, "part": part_rows}
     with folder.open(plain(describe(run))):
@@ -155,7 +161,7 @@ def _ray(work: Work, todo: Sequence[int], workers: int, address: str | None) -> 
             Worker,
             fn_constructor_args=[[reference]],
             batch_size=1,
-            compute=ray.data.ActorPoolStrategy(size=workers),
+            compute=ray.data.ActorPoolStrategy(size=min(workers, len(todo))),
             num_cpus=1,
         )
         for row in done.iter_rows():

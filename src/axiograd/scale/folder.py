@@ -18,7 +18,7 @@ from axiograd.scale.table import pyarrow
 #: Beside the parts; readers of Parquet folders pass over names that begin with an underscore or a dot.
 RUN, STATISTICS = "_run.json", "_statistics.json"
 _PART = re.compile(r"part-(\d{6})\.parquet")
-_KEPT = "The parts that are written are whole and stay readable, and the same command goes on from them."
+_KEPT = "The parts that are written are whole and stay readable, and the same command goes on from them"
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,16 @@ class Folder:
         return {int(name[1]) for name in names if name}
 
     def write(self, number: int, table: Any) -> None:
-        """Write one part beside its place and rename it, so that a worker killed at any moment leaves none by halves."""
+        """Write one part beside its place and rename it, so that a killed worker leaves none by halves."""
         pa = pyarrow()
         target = self.part(number)
         try:
             with writing(target, _KEPT), replacing(target) as building:
-                pa.parquet.write_table(table, building, compression="zstd")
+                # Numbers of which no two are equal only grow by a dictionary.
+                words = [field.name for field in table.schema if pa.types.is_string(field.type)]
+                pa.parquet.write_table(table, building, compression="zstd", use_dictionary=words)
         except pa.ArrowException as error:  # some of the system's errors come in the library's clothes
-            raise StorageError(f"Cannot write {str(target)!r}: {error}. {_KEPT}") from error
+            raise StorageError(f"Cannot write {str(target)!r}: {error}. {_KEPT}.") from error
 
     @contextmanager
     def open(self, run: Mapping[str, Any]) -> Iterator[None]:
@@ -72,10 +74,7 @@ class Folder:
 
 def parts_of(path: Path) -> list[Path]:
     """The Parquet files of a folder in their order, or the one file."""
-    if path.is_dir():
-        found = sorted(path.glob("*.parquet"))
-    else:
-        found = [path] if path.is_file() else []
+    found = sorted(path.glob("*.parquet")) if path.is_dir() else [path] if path.is_file() else []
     if not found:
         raise DataMissingError(f"there are no Parquet files in {path}, or it does not exist.")
     return found

@@ -49,9 +49,13 @@ def as_sample(value: Any, preprocess: Callable[..., Tensor] | None) -> Tensor | 
         squeezed = array[..., 0] if array.ndim == _COLOUR and array.shape[2] == 1 else array
         try:
             return preprocess(pillow().fromarray(squeezed).convert("RGB"))
-        except (*damage(), TypeError, AxiogradError) as error:
+        except _wrong() as error:
             return Broken(f"{type(error).__name__}: {error}")
     return torch.from_numpy(np.array(array, dtype=np.float64 if array.dtype == np.float64 else np.float32))
+
+
+def _wrong() -> tuple[type[Exception], ...]:
+    return (*damage(), TypeError, AxiogradError)
 
 
 def _as_array(value: Any) -> np.ndarray[Any, Any] | Broken:
@@ -80,5 +84,5 @@ def _image(value: bytes | str | Path, preprocess: Callable[..., Tensor] | None) 
         else:
             image = decode(Path(value))
         return preprocess(image)
-    except (*damage(), AxiogradError) as error:
+    except _wrong() as error:
         return Broken(f"{type(error).__name__}: {error}")

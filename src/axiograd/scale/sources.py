@@ -59,6 +59,8 @@ class Listed:
     names: Sequence[str]
     get: Callable[[int], Tensor]
     labels: Sequence[int] | None = None
+    #: What the columns of a table are called.
+    features: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.names)

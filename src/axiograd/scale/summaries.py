@@ -321,7 +321,7 @@ class Pixels(Summary):
 
     def reconstruct(self, row: Mapping[str, Any], shape: tuple[int, int]) -> NDArray[Any]:
         """The map."""
-        return np.asarray(row["attributions"], dtype=np.float64).reshape(-1, *shape).sum(0)
+        return np.asarray(np.asarray(row["attributions"], dtype=np.float64).reshape(-1, *shape).sum(0))
 
 
 #: By the names that the command has for them.

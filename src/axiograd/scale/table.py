@@ -31,11 +31,11 @@ COLUMNS: Mapping[str, str] = {
 def pyarrow(purpose: str = "Parquet") -> Any:
     """The library, or what to install."""
     try:
-        import pyarrow
+        import pyarrow as pa
         import pyarrow.parquet
     except ImportError as error:
         raise MissingExtraError("pyarrow", "scale", purpose) from error
-    return pyarrow
+    return pa
 
 
 def schema_of(summaries: Sequence[Summary], provenance: Mapping[str, Any]) -> Any:
@@ -80,7 +80,9 @@ def provenance_of(schema: Any, source: object) -> dict[str, Any]:
     """What a file says about itself."""
     text = (schema.metadata or {}).get(KEY)
     if text is None:
-        raise StorageError(f"{source} was not written by `axiograd attribute`: it does not say where its rows are from.")
+        raise StorageError(
+            f"{source} was not written by `axiograd attribute`: it does not say where its rows are from."
+        )
     try:
         content: dict[str, Any] = json.loads(text)
     except ValueError as error:

@@ -1,0 +1,51 @@
+"""`axiograd compare BEFORE AFTER`: does the model look at other things than it did?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from axiograd.cli import options
+from axiograd.cli.output import speaking
+
+
+def compare(
+    before: Annotated[Path, typer.Argument(help="What `axiograd attribute` wrote: a folder, or one Parquet file.")],
+    after: Annotated[Path, typer.Argument(help="The same, of another model, or of other samples.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Picture of what changed: PNG, PDF or SVG.", show_default=False)
+    ] = None,
+    alpha: Annotated[float, typer.Option(help="Chance of a false alarm over everything that is looked at.")] = 0.05,
+    permutations: Annotated[int, typer.Option(help="Permutations of the rows.", min=20)] = 2000,
+    rows: Annotated[int, typer.Option(help="Rows that are drawn of a larger table.", min=2)] = 20_000,
+    pairs: Annotated[
+        bool | None,
+        typer.Option("--pairs/--no-pairs", help="Compare rows of the same name; by default where all names agree."),
+    ] = None,
+    seed: options.Seed = 0,
+    *,
+    json: options.Json = False,
+) -> None:
+    """Compare two tables of attributions: which windows, regions and classes changed, by a permutation test.
+
+    Exit code 0: no change. Exit code 1: something changed; the chance of that is at most --alpha where nothing did. So
+    it can stand in a pipeline, and stop a model that has begun to look at a watermark.
+
+    `axiograd compare monday/ tuesday/ --out changed.png`
+
+    `axiograd compare model-1/ model-2/ --alpha 0.01 --json`
+    """
+    with speaking(as_json=json) as output:
+        from axiograd.scale import compare as run
+        from axiograd.scale.picture import comparison_plot
+
+        found = run(before, after, alpha=alpha, permutations=permutations, rows=rows, paired=pairs, seed=seed)
+        if out is not None:
+            comparison_plot(found, path=out)
+        output.say(str(found))
+        if out is not None:
+            output.say(f"Picture: {out}", style="dim")
+        output.answer(found.to_dict())
+    raise typer.Exit(1 if found.changed else 0)

@@ -1,0 +1,139 @@
+"""The comparison of two tables: its false alarms over many null pairs, what it finds, and scipy-free oracles."""
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+import torch
+
+from axiograd.errors import ConfigurationError, DataMissingError, InputError, StorageError
+from axiograd.scale import Attribute, Listed, Windows, compare, write_attributions
+from axiograd.scale.permutation import Block, paired, two_samples
+from axiograd.scale.picture import comparison_plot
+from support.scale import Images, Slow, make, source, write
+
+
+def welch(a, b):
+    return (b.mean(0) - a.mean(0)) / np.sqrt(a.var(0, ddof=1) / len(a) + b.var(0, ddof=1) / len(b))
+
+
+def test_t_is_welchs_and_p_is_that_of_all_permutations():
+    values = np.random.default_rng(0).normal(size=(7, 2)) + np.array([[0.0, 3.0]]) * (np.arange(7) >= 4)[:, None]
+    after = np.arange(7) >= 4
+    found = two_samples([Block(values, np.arange(7))], after, 20_000, 0)
+    np.testing.assert_allclose(found.t[0], welch(values[:4], values[4:]), rtol=1e-4)
+    every = [np.array(order) for order in permutations(range(7))]
+    largest = np.array([np.abs(welch(values[order[:4]], values[order[4:]])).max() for order in every])
+    expected = [(largest >= abs(t) - 1e-9).mean() for t in welch(values[:4], values[4:])]
+    np.testing.assert_allclose(found.p[0], expected, atol=0.015)
+
+
+def test_pairs_flip_signs():
+    difference = np.random.default_rng(1).normal(size=(6, 1)) + 0.8
+    found = paired([Block(difference, np.arange(6))], 6, 20_000, 0)
+    t = difference.mean() / np.sqrt(difference.var(ddof=1) / 6)
+    np.testing.assert_allclose(found.t[0], [t], rtol=1e-4)
+    signs = np.array(np.meshgrid(*[[-1, 1]] * 6)).reshape(6, -1)
+    flipped = signs.T[:, :, None] * difference
+    every = flipped.mean(1) / np.sqrt(flipped.var(1, ddof=1) / 6)
+    np.testing.assert_allclose(found.p[0], [(np.abs(every) >= abs(t) - 1e-9).mean()], atol=0.015)
+
+
+def test_false_alarms_are_as_many_as_alpha_says():
+    generator = np.random.default_rng(2)
+    alarms = 0
+    for trial in range(400):
+        # Skewed, dependent, and one column that is nearly always zero, as a corner of a picture is.
+        values = generator.exponential(size=(60, 1)) * generator.normal(size=(60, 5)) ** 2
+        values[:, 4] *= generator.random(60) < 0.05
+        blocks = [Block(values, np.arange(60)), Block(values[::2, :2], np.arange(0, 60, 2))]
+        found = two_samples(blocks, np.arange(60) >= 25, 99, trial)
+        alarms += min(p.min() for p in found.p) <= 0.05
+    # Binomial(400, 0.05): more than 34 has a chance of 0.001.
+    assert 6 <= alarms <= 34
+
+
+def test_the_same_table_has_not_changed(written):
+    found = compare(written[0], written[0])
+    assert (found.changed, found.paired, found.p) == (False, True, 1.0)
+    assert str(found).startswith("no change")
+
+
+def test_two_weeks_of_one_model_have_not_changed(tmp_path):
+    for week in (0, 1):
+        write(tmp_path / str(week), source(60, seed=week), batch_size=20, part_rows=40)
+    names = tmp_path / "0", tmp_path / "1"
+    found = compare(*names, paired=False, permutations=500)
+    assert not found.changed
+    assert not found.paired
+    assert found.rows == (60, 60)
+
+
+class Marked(Images):
+    """A bright patch in the corner of some images."""
+
+    def __init__(self, n, seed, share):
+        super().__init__(n, seed, ())
+        self.x[: int(share * n), :, 8:, 8:] = 6.0
+
+
+def test_a_patch_is_found_where_it_is(tmp_path):
+    names = [f"other {i}" for i in range(80)]
+    write(tmp_path / "before", source(80), batch_size=20, part_rows=40)
+    write(tmp_path / "after", Listed("made up", names, Marked(80, 5, 0.3)), batch_size=20, part_rows=40)
+    found = compare(tmp_path / "before", tmp_path / "after", permutations=500)
+    assert found.changed
+    windows = {change.name for change in found.significant if change.kind == "window"}
+    inside = {f"x {x}–{x + 2}, y {y}–{y + 2}" for x in (8, 10) for y in (8, 10)}
+    assert windows & inside
+    before, after, p = found.maps
+    assert (p <= 0.05)[4:, 4:].any()
+    assert after[4:, 4:].sum() > before[4:, 4:].sum()
+    picture = tmp_path / "changed.png"
+    comparison_plot(found, path=picture)
+    assert picture.stat().st_size > 10_000
+
+
+def test_two_models_on_the_same_rows_are_compared_in_pairs(tmp_path):
+    samples = source(40)
+    write(tmp_path / "a", samples)
+    other = Slow()
+    with torch.no_grad():
+        other.inner[3].weight.mul_(3.0)
+    attribute = Attribute(other, summary=Attribute(Slow(), summary=(Windows(2),)).summaries)
+    write_attributions(attribute, samples, tmp_path / "b", progress=False)
+    with pytest.raises(ConfigurationError, match="differ in summaries"):
+        compare(tmp_path / "a", tmp_path / "b")
+    scaled = Attribute(other, summary=make().summaries)
+    write_attributions(scaled, samples, tmp_path / "c", progress=False)
+    found = compare(tmp_path / "a", tmp_path / "c", permutations=200)
+    # Three times as large logits are not another reason.
+    assert (found.paired, found.changed) == (True, False)
+    assert any(one.startswith("model:") for one in found.different)
+    with torch.no_grad():
+        other.inner[3].weight.view(3, 4, 10, 10)[:, :, :, 4:] = 0  # what is on the right does not count
+    write_attributions(scaled, samples, tmp_path / "d", progress=False)
+    found = compare(tmp_path / "a", tmp_path / "d", permutations=200)
+    assert found.changed
+    before, after, p = found.maps
+    assert after[:, 3:].sum() == 0 < before[:, 3:].sum()
+    assert (p[:, 3:] <= 0.05).all()
+
+
+def test_what_cannot_be_compared(tmp_path, written):
+    with pytest.raises(DataMissingError, match="no Parquet files"):
+        compare(tmp_path / "nothing", written[0])
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"x": [1]}), tmp_path / "other.parquet")
+    with pytest.raises(StorageError, match="was not written by"):
+        compare(written[0], tmp_path / "other.parquet")
+    (tmp_path / "torn.parquet").write_bytes(b"PAR1 and no more")
+    with pytest.raises(StorageError, match="is damaged"):
+        compare(written[0], tmp_path / "torn.parquet")
+    with pytest.raises(ConfigurationError, match="1/alpha"):
+        compare(written[0], written[0], alpha=0.001, permutations=100)
+    write(tmp_path / "others", Listed("made up", [f"b {i}" for i in range(8)], Images(8, 0, ())))
+    with pytest.raises(InputError, match="0 rows have the same name"):
+        compare(written[0], tmp_path / "others", paired=True)
