@@ -307,6 +307,64 @@ def test_a_degree_that_is_trained_is_refused():
     axiograd.XGradient(model).explain(x, create_graph=True).attributions.sum().backward()
 
 
+class Sum(nn.Module):
+    """|Wx|^p with an exponent that is a sum of many numbers."""
+
+    def __init__(self):
+        super().__init__()
+        self.w = nn.Linear(4, 3, bias=False)
+        self.p = nn.Parameter(torch.tensor(1.0))
+        for i in range(5):
+            self.register_buffer(f"part{i}", torch.tensor(0.2))
+
+    def forward(self, x):
+        exponent = self.part0 + self.part1 + self.part2 + self.part3 + self.part4 + self.p
+        return (self.w(x).abs() ** exponent).sum(1)
+
+
+def test_one_trained_number_among_many_in_an_exponent():
+    x = torch.randn(5, 4)
+    with pytest.raises(AxiogradError, match="depends on the trainable p"):
+        axiograd.XGradient(Sum()).explain(x, create_graph=True)
+
+
+def test_an_exponent_that_a_function_closes_over():
+    p, x = nn.Parameter(torch.tensor(2.0)), torch.randn(5, 4)
+
+    def model(x):
+        return (x.abs() ** p).sum(1)
+
+    with pytest.raises(AxiogradError, match="depends on the trainable"):
+        axiograd.XGradient(model).explain(x, create_graph=True)
+    p.requires_grad_(False)
+    axiograd.XGradient(model).explain(x.requires_grad_(), create_graph=True)
+
+
+def test_an_exponent_that_is_trained_later():
+    model, x = Sum(), torch.randn(5, 4)
+    model.p.requires_grad_(False)
+    method = axiograd.XGradient(model)
+    method.explain(x, create_graph=True)
+    model.p.requires_grad_(True)
+    with pytest.raises(AxiogradError, match="depends on the trainable p"):
+        method.explain(x, create_graph=True)
+
+
+def test_a_threshold_above_most_samples_is_seen():
+    """The sample whose turn it is may lie below it, with no gradient to look at; the one with most attribution not."""
+    net = nn.Linear(6, 16, bias=False, dtype=torch.float64)
+    x = torch.randn(5, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        net.weight[:] = torch.eye(16, 6)
+    level = [0.0]
+    x[:4] *= 0.1
+    method = axiograd.XGradient(lambda x: torch.where(net(x) > level[0], net(x), 0).sum(1))
+    method.attribute(x)
+    level[0] = 0.5
+    with pytest.raises(AxiogradError, match="is not certified"):
+        method.attribute(x)
+
+
 class QKNorm(nn.Module):
     """An attention block with normalised queries and keys, as large vision models have it."""
 

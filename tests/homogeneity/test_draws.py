@@ -50,3 +50,10 @@ def test_draws_of_torch_are_held_fixed_as_before():
     certificate = certify(nn.Sequential(nn.Linear(4, 4, bias=False), nn.Dropout()).train(), X)
     assert certificate.ok
     assert any("random draws" in text for text in certificate.assumptions)
+
+
+def test_a_generator_of_the_models_own_is_named():
+    generator = torch.Generator().manual_seed(0)
+    certificate = certify(lambda x: x @ torch.randn(4, 3, generator=generator), X)
+    assert [v.op for v in certificate.violations] == ["torch.Generator"]
+    assert certificate.degrees == (1,)

@@ -288,3 +288,58 @@ def test_what_autograd_cannot_differentiate_is_refused(gate, op):
     certificate = certify(model, X)
     assert (certificate.ok, [v.op for v in certificate.violations]) == (False, [op])
     assert "derivative" in certificate.violations[0].reason
+
+
+def _hooked(change):
+    def model(x):
+        gate = x / x.norm(dim=-1, keepdim=True)
+        if gate.requires_grad:
+            gate.register_hook(change)
+        return x * torch.sigmoid(3 * gate)
+
+    return model
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_gradient_hook_on_a_value_of_degree_0_is_refuted(dtype):
+    """Euler's identity holds whatever the gradient of a gate is: differences of outputs tell."""
+    x = torch.randn(4, 6, dtype=dtype, generator=torch.Generator().manual_seed(0))
+    for change in (torch.zeros_like, lambda g: 0.5 * g, lambda g: g.flip(-1)):
+        certificate = certify(_hooked(change), x)
+        assert [v.op for v in certificate.violations] == ["slope"], certificate
+    assert certify(_hooked(lambda g: 1 * g), x).ok
+
+
+def test_a_full_backward_hook_is_refuted():
+    model = nn.Sequential(nn.Linear(6, 8, bias=False), nn.ReLU(), nn.Linear(8, 2, bias=False))
+    x = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
+    assert certify(model, x).ok
+    model[2].register_full_backward_hook(lambda module, inputs, outputs: (inputs[0].flip(-1),))
+    assert not certify(model, x).ok
+
+
+def test_ties_kinks_and_jumps_do_not_refute():
+    first = nn.Linear(6, 8, bias=False).double()
+    with torch.no_grad():
+        first.weight[4:] = first.weight[:4]
+        first.weight[0] = 0
+    x = torch.randn(4, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+    def model(x):
+        h = first(x)
+        best = torch.zeros_like(h).scatter(1, h.abs().topk(3, 1).indices, 1.0)
+        return torch.cat([h.relu().reshape(-1, 4, 2).amax(2), h * best, (h[:, :4] - h[:, 4:]).abs()], 1)
+
+    for example in (x, x * (x > 0), torch.ones_like(x), torch.zeros_like(x)):
+        assert certify(model, example).ok
+
+
+def test_what_is_overwritten_before_its_gradient_is_not_certified():
+    def overwritten(x):
+        h = (2 * x).relu_()
+        h *= 2
+        return h
+
+    (violation,) = certify(overwritten, torch.randn(3, 4)).violations
+    assert violation.op == "autograd"
+    assert "inplace" in violation.reason

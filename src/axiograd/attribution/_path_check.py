@@ -24,10 +24,12 @@ if TYPE_CHECKING:
 _FEW = (1.0, 2.0**-1, 2.0**-4)
 
 
-def path_gap(method: Attribution, call: Call, row: int, guard: Callable[[], AbstractContextManager[None]]) -> float:
-    """How far single attributions of a sample are from Integrated Gradients, relative to the largest of them.
+def path_gap(
+    method: Attribution, call: Call, rows: Sequence[int], guard: Callable[[], AbstractContextManager[None]]
+) -> float:
+    """How far single attributions of some samples are from Integrated Gradients, relative to the largest of each.
 
-    One backward pass for all points on the path of one sample; where samples of a batch must stay together (train
+    One backward pass for all points on the path of a sample; where samples of a batch must stay together (train
     mode, draws, targets that hold a value per sample), three for the batch.
     """
     call = replace(call, target=fixed(call.target))
@@ -37,10 +39,11 @@ def path_gap(method: Attribution, call: Call, row: int, guard: Callable[[], Abst
     if alone and (not callable(call.target) or isinstance(call.target, LinearTarget)):
         with guard():
             before = torch.get_rng_state()
-            found = _together(method, call, row, path)
+            found = [_together(method, call, row, path) for row in rows]
             drawn = not torch.equal(torch.get_rng_state(), before)
-        if found is not None and not drawn:
-            return found
+        known = [gap for gap in found if gap is not None]
+        if len(known) == len(found) and not drawn:
+            return max(known)
     return _one_by_one(method, call, guard)
 
 

@@ -143,7 +143,7 @@ def _located(model: Any, consulted: dict[str, Tensor]) -> list[tuple[dict[str, A
     found = []
     for name, tensor in consulted.items():
         owner, key = homes.get(id(tensor), (None, name))
-        found.append((owner, key, tensor, tensor.detach().clone()))
+        found.append((owner, key, tensor, tensor.detach().clone().requires_grad_(tensor.requires_grad)))
     return found
 
 
@@ -159,10 +159,12 @@ class Remembered:
     surroundings: Any
 
     def holds(self) -> bool:
-        """Whether the numbers that decided are what they were."""
+        """Whether the numbers that decided are what they were, and trained if they were."""
         for owner, name, tensor, before in self.numbers:
             now = tensor if owner is None else owner.get(name)
-            if now is None or now.shape != before.shape or not torch.equal(now, before):
+            if now is None or now.shape != before.shape or now.requires_grad != before.requires_grad:
+                return False
+            if not torch.equal(now, before):
                 return False
         return True
 

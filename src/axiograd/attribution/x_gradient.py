@@ -81,7 +81,7 @@ class XGradient(Attribution):
                 attributions = self._attributions(call, done)
                 gap = euler_gap(attributions, done.scores, call.model, _terms(call.target, done.outputs))
         if self._memory.due(together=_several_processes()) and (gap is None or not call.exact):
-            self._check_path(call)
+            self._check_path(call, _strongest(attributions, done.scores.dim() - 1))
         self._check_sums(gap, call)
         return Computed(attributions, done.outputs)
 
@@ -110,17 +110,18 @@ class XGradient(Attribution):
             why = f"{blame}. Or numbers cancel that {gap.precision} rounds; see whether the gap remains in float32"
         self._warn(f"X-Gradient is not exact here: {gap}; {why}.")
 
-    def _check_path(self, call: Call) -> None:
-        """Whether the gradient is along the whole path what it is at its end, for one sample of the batch."""
+    def _check_path(self, call: Call, strongest: int) -> None:
+        """Whether the gradient is along the whole path what it is at its end, for two samples of the batch."""
         started = time.perf_counter()
-        row = self._memory.calls % call.arguments.batch
+        # Below a threshold there is nothing to see: one that has much is looked at besides one that is drawn by turns.
+        rows = tuple({strongest: None, self._memory.calls % call.arguments.batch: None})
 
         def guard() -> Any:
             return attribution_pass(call.model, call.arguments.features[0].device, create_graph=False, preserve=True)
 
         looked = replace(call, model=out_of_parallel(call.model), arguments=call.arguments.prepared(create_graph=False))
         with torch.enable_grad(), attributes_restored(looked.model):
-            off = path_gap(self, looked, row, guard)
+            off = path_gap(self, looked, rows, guard)
         self._memory.spent += time.perf_counter() - started
         if self._warned or not off > max(NOTICEABLE, 10 * rounding(call.arguments.features[0].dtype)):
             return
@@ -137,8 +138,8 @@ class XGradient(Attribution):
         else:
             why = _EPSILONS
         self._warn(
-            f"X-Gradient is not exact here: single attributions of sample {row} are off by up to {off:.2%} of the "
-            f"largest one, though they may add up; {why}."
+            f"X-Gradient is not exact here: single attributions of sample {' or '.join(map(str, rows))} are off by up "
+            f"to {off:.2%} of the largest one, though they may add up; {why}."
         )
 
     def _blame(self, gap: Gap, call: Call) -> str | None:
@@ -238,6 +239,12 @@ class XGradient(Attribution):
 
     def _baseline_name(self, baselines: Any) -> str:  # noqa: ARG002  # equal to its own, or refused above
         return "zero" if self.baseline is None else "given"
+
+
+def _strongest(attributions: list[Tensor], dim: int) -> int:
+    """The sample, counted along a dimension, whose attributions are largest."""
+    sizes = [a.detach().abs().movedim(dim, 0).flatten(1).sum(1) for a in attributions]
+    return int(torch.stack(sizes).sum(0).argmax())
 
 
 def _terms(target: Target, outputs: Any) -> Tensor | None:

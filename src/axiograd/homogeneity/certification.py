@@ -1,7 +1,7 @@
 """`certify`: a proof that a model is homogeneous, or everything that stands in its way."""
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -14,7 +14,7 @@ from axiograd._typing import Inputs
 from axiograd.homogeneity.behind import modules_behind, preserved_buffers
 from axiograd.homogeneity.certificate import Certificate, Violation
 from axiograd.homogeneity.domain import Constant, Value, number, of_degree, same
-from axiograd.homogeneity.draws import draws_noticed, randomness
+from axiograd.homogeneity.draws import draws_noticed, own_generator, randomness
 from axiograd.homogeneity.failure import explain_failure
 from axiograd.homogeneity.gradient import ancestors, cut_name, gradient_cuts
 from axiograd.homogeneity.inputs import Arguments, Leaf, take_apart
@@ -22,7 +22,7 @@ from axiograd.homogeneity.interpret import Interpreter
 from axiograd.homogeneity.model import describe_mode, describe_model, require_shapes, runnable, unwrap
 from axiograd.homogeneity.piecewise import curved_operators
 from axiograd.homogeneity.private_torch import UnsupportedTorchError, require_sound_hooks, wrong_gradient
-from axiograd.homogeneity.probe import require_numbers
+from axiograd.homogeneity.probe import Probe, require_numbers, tensors_of
 from axiograd.homogeneity.refutation import attempt, example_probe, quiet_and_eager
 from axiograd.homogeneity.report import Report
 from axiograd.homogeneity.restore import attributes_restored
@@ -45,7 +45,7 @@ def certify(
     """Prove F(αx) = αᵏF(x) for every α > 0, operator by operator, or list every violation.
 
     Every call proves anew, and tries to refute the proof by running the model itself (`axiograd.verify` does that
-    alone): about ten forward and two backward passes on two samples, and the model is left as it was.
+    alone): about twenty forward and five backward passes on two samples, and the model is left as it was.
 
     Floating-point inputs scale together, or those named in `wrt`; everything else is constant.
     With `baseline=b`, F is certified as a homogeneous function of x − b.
@@ -95,6 +95,8 @@ def prove(model: Callable[..., Any], arguments: Arguments) -> Proof:
         for generator in drawn:
             report.add(randomness(generator))
         if program is not None:
+            if any(isinstance(o, torch.Generator) for o in program.objects.values()):
+                report.add(own_generator())
             interpreter = Interpreter(program.graph_module, report)
             outputs = _walk(program, arguments, interpreter, consulted)
             visits = interpreter.visits
@@ -122,7 +124,7 @@ def prove(model: Callable[..., Any], arguments: Arguments) -> Proof:
         piecewise_linear=program is not None and not curved,
         not_piecewise_linear=curved,
         error=error,
-        trained_degree=_trained(report.exponents, program),
+        trained_degree=_trained(report.exponents, program, model, arguments),
         nodes=visits,
     )
     return Proof(certificate, consulted, None if program is None else program.sizes)
@@ -185,10 +187,32 @@ def _require_sound_torch() -> None:
         )
 
 
-def _trained(names: set[str], program: Program | None) -> tuple[str, ...]:
-    """Which of some parameters are trained."""
-    constants = () if program is None else program.constants.values()
-    return tuple(sorted({n for n, t in constants if n in names and isinstance(t, Tensor) and t.requires_grad}))
+def _trained(
+    names: set[str], program: Program | None, model: Callable[..., Any], arguments: Arguments
+) -> tuple[str, ...]:
+    """Which of some constants are trained; those that a function closes over lose their mark in the export."""
+    constants = dict(() if program is None else program.constants.values())
+    found = {name: constants[name] for name in sorted(names) if isinstance(constants.get(name), Tensor)}
+    if all(t.requires_grad or isinstance(t, nn.Parameter) for t in found.values()):
+        return tuple(name for name, t in found.items() if t.requires_grad)
+    places = {t.data_ptr() for t in _leaves_behind(model, arguments)}
+    return tuple(name for name, t in found.items() if t.requires_grad or t.data_ptr() in places)
+
+
+def _leaves_behind(model: Callable[..., Any], arguments: Arguments) -> Iterator[Tensor]:
+    """The tensors that a gradient of the model's outputs would be collected in."""
+    with torch.inference_mode(mode=False), torch.enable_grad(), quiet_and_eager():
+        probe = Probe(model, arguments)
+        waiting = [t.grad_fn for t in tensors_of(probe.raw(probe.directions()))]
+    seen: set[Any] = set()
+    while waiting:
+        step = waiting.pop()
+        if step is None or step in seen:
+            continue
+        seen.add(step)
+        if hasattr(step, "variable"):
+            yield step.variable
+        waiting += [before for before, _ in step.next_functions]
 
 
 def _curved(program: Program | None, arguments: Arguments, report: Report) -> tuple[Violation, ...]:
@@ -217,6 +241,8 @@ def _walk(
             fix="Leave the value attached, compute it from constants, or write it with PyTorch's operators.",
             kind="gradient",
         )
+    for name in program.objects:
+        interpreter.environment[nodes[name]] = name
     for name, (title, tensor) in program.constants.items():
         interpreter.environment[nodes[name]] = _constant(title, tensor, consulted)
     for name, index in program.inputs.items():

@@ -39,6 +39,18 @@ def _equal(a: Any, b: Any) -> bool:
     return bool(np.array_equal(a, b))
 
 
+def own_generator() -> Violation:
+    """What the certificate says about a torch.Generator that a model keeps."""
+    return Violation(
+        module="",
+        op="torch.Generator",
+        source="",
+        reason="The model draws from a torch.Generator of its own, whose draws are others at each call.",
+        fix="Draw from torch's default generator, whose draws are held fixed, or pass what was drawn as an argument.",
+        kind="random",
+    )
+
+
 def randomness(generator: str) -> Violation:
     """What the certificate says about a draw."""
     return Violation(

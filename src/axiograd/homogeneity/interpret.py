@@ -216,10 +216,7 @@ class Interpreter:
         )
 
     def _fold(self, node: fx.Node, args: Any, kwargs: Any, values: list[Value]) -> Constant:
-        names: list[str] = []
-        for value in values:
-            if value.constant is not None and len(names) <= 3:  # noqa: PLR2004 - three names are shown
-                names += [n for n in value.constant.names if n not in names]
+        names = dict.fromkeys(name for v in values if v.constant is not None for name in v.constant.names)
         return Constant(lambda: _compute(node, args, kwargs), tuple(names))
 
 

@@ -105,20 +105,46 @@ class Probe:
         size = sum(float(t.double().abs().sum()) for t in terms) + abs(expected)
         return (total, expected, size) if torch.tensor([total, expected, size]).isfinite().all() else None
 
+    def slope(
+        self, directions: Sequence[Tensor], line: Sequence[Tensor], step: float
+    ) -> tuple[float, float, float, float]:
+        """dF/ds of a random sum of the outputs along a line: autograd's, a central difference and its uncertainty.
+
+        Last comes √Σ(vᵢ·∂F/∂xᵢ)², the size of such a slope on a line of random signs.
+        """
+        parts = [_product(d, g).double() for d, g in zip(line, self.gradient(directions), strict=True)]
+        wide, near = (self._difference(directions, line, h) for h in (step, step / 2))
+        size = sum(float(out.abs().sum()) for out in self.outputs(directions))
+        doubt = abs(wide - near) + 50 * self.epsilon * size / step
+        typical = sum(float(p.square().sum()) for p in parts) ** 0.5
+        return sum(float(p.sum()) for p in parts), near, doubt, typical
+
+    def _difference(self, directions: Sequence[Tensor], line: Sequence[Tensor], step: float) -> float:
+        ends = ([d + s * v for d, v in zip(directions, line, strict=True)] for s in (step, -step))
+        ahead, behind = (float(_signed_sum([t.double() for t in _real(self.outputs(end))])) for end in ends)
+        return (ahead - behind) / (2 * step)
+
     def _score(self, directions: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
         points = [d.detach().clone().requires_grad_() for d in directions]
-        generator = torch.Generator().manual_seed(1)
         with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
-            outputs = tensors_of(self.raw(points))
-            parts = []
-            for out in (torch.view_as_real(t) if t.is_complex() else t for t in outputs):
-                signs = torch.randint(0, 2, out.shape, generator=generator).to(out.device, out.dtype) * 2 - 1
-                parts.append((out * signs).sum())
-            score = torch.stack([p.to(parts[0].dtype) for p in parts]).sum()
-        return points, score
+            return points, _signed_sum(_real(tensors_of(self.raw(points))))
 
     def _like(self, value: Tensor) -> torch.dtype:
         return self.dtype.to_complex() if value.is_complex() else self.dtype
+
+
+def _real(outputs: Sequence[Tensor]) -> list[Tensor]:
+    return [torch.view_as_real(t) if t.is_complex() else t for t in outputs]
+
+
+def _signed_sum(outputs: Sequence[Tensor]) -> Tensor:
+    """A sum with random signs, the same ones each time."""
+    generator = torch.Generator().manual_seed(1)
+    parts = []
+    for out in outputs:
+        signs = torch.randint(0, 2, out.shape, generator=generator).to(out.device, out.dtype) * 2 - 1
+        parts.append((out * signs).sum())
+    return torch.stack([p.to(parts[0].dtype) for p in parts]).sum()
 
 
 def tensors_of(output: Any) -> list[Tensor]:

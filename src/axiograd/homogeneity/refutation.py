@@ -1,10 +1,12 @@
 """The attempt to refute: the model itself, run beside the proof, on the example and on inputs unlike it.
 
-F(αx) = αᵏF(x) for α far from 1, Euler's identity x·∇F = kF, and the traced program against the model. A certificate
-that survives is not proved by it; one that does not is withdrawn. Cost: ten forward and two backward passes on at
-most two samples, where the program holds for every batch size.
+F(αx) = αᵏF(x) for α far from 1, Euler's identity x·∇F = kF, autograd's slope along a line against a difference of
+outputs, and the traced program against the model. A certificate that survives is not proved by it; one that does not is
+withdrawn. Cost: about twenty forward and five backward passes on at most two samples, where the program holds for every
+batch size.
 """
 
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -33,10 +35,17 @@ ROWS = 2
 PATH = tuple(2.0**-j for j in range(9))
 MODEST_PATH = PATH[:4]
 
+#: A gradient that differs from the slope by more, relative to what a line like it has, is another one.
+_SLOPE = 0.02
+
 _FIX = (
     "The proof is about what torch.export traced. Look for code that runs otherwise when it is traced "
     "(torch.compiler.is_compiling, is_exporting, type(x) is Tensor), for hooks, and for rules added by hand."
 )
+
+
+#: What autograd says of a model whose gradient cannot be had.
+_NO_GRADIENT = re.compile("derivative for .* not implemented|modified by an inplace operation")
 
 
 @dataclass(frozen=True)
@@ -50,11 +59,14 @@ class Refutation:
 
 def attempt(model: Callable[..., Any], program: Program, probe: Probe, degree: float, *, exact: bool) -> Refutation:
     """Run the model on the example and elsewhere; a contradiction counts if it is there in float64, too."""
-    against = _contradiction(probe, degree, program, exact=exact)
+    against = _contradiction(probe, degree, program, exact=exact) or _wrong_slope(probe)
     if against is not None and probe.own_dtype != torch.float64 and against.op != "traced":
         twin = in_double(model, probe.arguments)
         if twin is not None:
-            against = _contradiction(Probe(twin, probe.arguments, torch.float64), degree, None, exact=exact)
+            double = Probe(twin, probe.arguments, torch.float64)
+            against = _contradiction(double, degree, None, exact=exact) or _wrong_slope(double)
+        elif against.op == "slope":
+            against = None  # rounded differences say little
     error = None
     if against is None and not exact:
         error = _epsilon_error(probe, degree)
@@ -107,7 +119,7 @@ def _contradiction(probe: Probe, degree: float, program: Program | None, *, exac
         try:
             found = _refuted_at(name, [d if exact else BEYOND_EPSILONS * d for d in directions], probe, degree, exact)
         except Exception as error:  # noqa: BLE001 - a model may refuse inputs unlike the example
-            if "derivative for" in str(error) and "not implemented" in str(error):
+            if _NO_GRADIENT.search(str(error)):
                 return _violation("autograd", f"On {name}, autograd has no gradient: {error}")
             continue
         if found is not None:
@@ -157,6 +169,30 @@ def _scaling(
 def _number(tensor: Tensor, where: int) -> str:
     value = tensor.flatten()[where]
     return f"{complex(value):.6g}" if tensor.is_complex() else f"{float(value):.6g}"
+
+
+def _wrong_slope(probe: Probe) -> Violation | None:
+    """Autograd's gradient along a random line through a point of no special kind, against F itself.
+
+    What a hook or a function of its own hides from autograd may have degree 0, and Euler's identity does not see it.
+    """
+    if probe.epsilon > torch.finfo(torch.float32).eps:
+        return None
+    name, start = list(probe.points())[1]
+    generator = torch.Generator().manual_seed(2)
+    # Zeros stay zeros: relu has no slope there.
+    line = [x * torch.randn(x.shape, generator=generator, dtype=torch.float64).to(x.device, x.dtype) for x in start]
+    try:
+        gradient, difference, doubt, size = probe.slope(start, line, 1e-6 if probe.dtype == torch.float64 else 2e-3)
+    except Exception:  # noqa: BLE001 - a model may refuse inputs unlike the example
+        return None
+    if not abs(gradient - difference) > _SLOPE * size + 5 * doubt:
+        return None
+    return _violation(
+        "slope",
+        f"On {name}, autograd's derivative along a line is {gradient:.6g} where outputs change by {difference:.6g}, "
+        "as if a hook changed the gradient.",
+    )
 
 
 def _differs(probe: Probe, program: Program) -> Violation | None:

@@ -41,6 +41,8 @@ class Program:
     original: fx.Graph
     #: Placeholder → (name, tensor) for parameters, buffers and lifted constants.
     constants: dict[str, tuple[str, Any]]
+    #: Placeholders of what is no tensor, such as a generator of the model's own.
+    objects: dict[str, Any]
     #: Placeholder → index of the input leaf.
     inputs: dict[str, int]
     #: One per output leaf: the name of a node, or a constant.
@@ -180,10 +182,13 @@ def _require_real(exported: ExportedProgram) -> None:
 def _program(exported: ExportedProgram, original: fx.Graph, arguments: Arguments) -> Program:
     signature = exported.graph_signature
     constants: dict[str, tuple[str, Any]] = {}
+    objects: dict[str, Any] = {}
     names: list[str] = []
     for spec in signature.input_specs:
         if spec.kind == InputKind.USER_INPUT:
             names.append(spec.arg.name)
+        elif spec.kind == InputKind.CUSTOM_OBJ:
+            objects[spec.arg.name] = exported.constants.get(str(spec.target))
         elif isinstance(spec.arg, TensorArgument) and spec.target is not None:
             name = spec.target
             value = exported.state_dict.get(name, exported.constants.get(name))
@@ -197,7 +202,8 @@ def _program(exported: ExportedProgram, original: fx.Graph, arguments: Arguments
     )
     leaves = arguments.leaves
     sizes = sizes_of(exported, inputs, [leaf.name for leaf in leaves], [leaf.value for leaf in leaves])
-    return Program(exported.graph_module, original, constants, inputs, outputs, sizes, _precision(exported.graph))
+    precision = _precision(exported.graph)
+    return Program(exported.graph_module, original, constants, objects, inputs, outputs, sizes, precision)
 
 
 def _leaf_order(exported: ExportedProgram, arguments: Arguments) -> list[int]:

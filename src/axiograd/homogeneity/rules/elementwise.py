@@ -65,6 +65,18 @@ def atan2(call: Call) -> Result:
     return of_degree(0)
 
 
+@rule("aten::polar")
+def polar(call: Call) -> Result:
+    """r·(cos φ + i·sin φ)."""
+    angle = call.value("angle")
+    call.require_invariant(
+        angle,
+        f"The angle of a complex number has degree {angle.degree or 0:g}, so that scaling the input turns it.",
+        "Compute the angle from constants or from values of degree 0.",
+    )
+    return call.product(call.value("abs"), of_degree(0))
+
+
 @rule("aten::copysign")
 def copysign(call: Call) -> Result:
     return call.value("self")
