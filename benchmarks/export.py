@@ -5,53 +5,50 @@
     python benchmarks/export.py --minutes 20           # stop after so long; a later run goes on
     python benchmarks/export.py --render               # the table alone
 
-Random weights, noise, at the image sizes of `reach.py`. Each architecture runs in a process of its own.
+Random weights with settled statistics (see zoo.py), noise. `python benchmarks/reach.py --export` fills this table and
+its own from one conversion of each.
 """
 
 import argparse
-import json
-import multiprocessing
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import onnxruntime
 import torch
 from captum.attr import IntegratedGradients
-from reach import build
+from torch import Tensor, nn
+from zoo import Lines, build, in_child, names
 
 import axiograd
-from support.torchvision import torchvision_models
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "export.json"
 TABLE = ROOT / "benchmarks" / "results" / "export.md"
 RUNS = 7
 STEPS = 50
+SECONDS, GIGABYTES = 300, 12
 
 
-def milliseconds(run: Callable[[], Any], runs: int = RUNS) -> float:
-    """The median of several runs after a first one."""
-    run()
-    times = []
-    for _ in range(runs):
-        start = time.perf_counter()
-        run()
-        times.append(time.perf_counter() - start)
-    return statistics.median(times) * 1e3
+def milliseconds(*runs: Callable[[], Any], times: int = RUNS) -> list[float]:
+    """Processor time of each, in turns, after a first run; the median."""
+    found: list[list[float]] = [[] for _ in runs]
+    for turn in range(times + 1):
+        for run, spent in zip(runs, found, strict=True):
+            start = time.process_time()
+            run()
+            if turn:
+                spent.append(time.process_time() - start)
+    return [statistics.median(spent) * 1e3 for spent in found]
 
 
-def examine(name: str, how: str) -> dict[str, Any]:
-    """One cell of the table."""
-    torch.set_num_threads(1)
-    model, x = build(name)
-    line: dict[str, Any] = {"name": name, "how": how, "size": x.shape[-1]}
+def measure(converted: nn.Module, x: Tensor) -> dict[str, Any]:
+    """How far off the file of a converted model is, and how fast."""
+    line: dict[str, Any] = {}
     try:
-        converted = axiograd.to_xdnn(model, x, how=how).model.eval()
         with tempfile.TemporaryDirectory() as folder:
             path, start = Path(folder) / "model.onnx", time.process_time()
             card = axiograd.export_onnx(converted, x, path)
@@ -62,13 +59,22 @@ def examine(name: str, how: str) -> dict[str, Any]:
             session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         inputs = {"input": x.numpy(), "target": torch.zeros(1, dtype=torch.int64).numpy()}
         method = axiograd.XGradient(converted, degree=1.0)
-        line["onnxruntime_ms"] = milliseconds(lambda: session.run(None, inputs))
-        line["eager_ms"] = milliseconds(lambda: method.explain(x, target=0))
-        captum = IntegratedGradients(converted)
-        line["captum_ms"] = milliseconds(lambda: captum.attribute(x, target=0, n_steps=STEPS), 1)
+        line["onnxruntime_ms"], line["eager_ms"] = milliseconds(
+            lambda: session.run(None, inputs), lambda: method.explain(x, target=0)
+        )
+        captum, start = IntegratedGradients(converted), time.process_time()
+        captum.attribute(x, target=0, n_steps=STEPS, internal_batch_size=10)
+        line["captum_ms"] = (time.process_time() - start) * 1e3
     except Exception as error:  # noqa: BLE001  # a failure is a line of the table
-        line["error"] = f"{type(error).__name__}: {str(error).splitlines()[0]}"
+        line["error"] = f"{type(error).__name__}: {str(error).strip()}"
     return line
+
+
+def examine(name: str, how: str) -> Iterator[dict[str, Any]]:
+    """One line of the table."""
+    model, x = build(name)
+    yield {"size": x.shape[-1]}
+    yield measure(axiograd.to_xdnn(model, x, how=how).model.eval(), x)
 
 
 def render(lines: list[dict[str, Any]]) -> str:
@@ -79,11 +85,12 @@ def render(lines: list[dict[str, Any]]) -> str:
     ratio = statistics.median(n["eager_ms"] / n["onnxruntime_ms"] for n in good) if good else float("nan")
     against = statistics.median(n["captum_ms"] / n["onnxruntime_ms"] for n in good) if good else float("nan")
     about = (
-        "Made by `python benchmarks/export.py`: random weights, noise of the size given, one CPU thread of a busy "
-        f"machine, torch {torch.__version__.split('+')[0]}, onnxruntime {onnxruntime.__version__}. *off* is the "
+        "Made by `python benchmarks/export.py`: random weights, settled statistics, noise of the size given, "
+        f"torch {torch.__version__.split('+')[0]}, onnxruntime {onnxruntime.__version__}. *off* is the "
         "largest difference from eager PyTorch's attributions, relative to the largest one, on 8 inputs that the "
         "export had not seen, ties left out; *ties* counts inputs on which rounding switches gates, with the error "
-        f"there. Times are of one image: output and attribution, eager by `XGradient.explain`; IG({STEPS}) is Captum's."
+        f"there. Times are processor time of one thread for one "
+        f"image: output and attribution, eager by `XGradient.explain`; IG({STEPS}) is Captum's."
     )
     summary = (
         f"{len(lines)} models of {len({n['name'] for n in lines})} architectures: {len(good)} exported, {len(tied)} of "
@@ -124,28 +131,17 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin nothing new after so long")
     parser.add_argument("--render", action="store_true", help="write the table from the saved lines")
     options = parser.parse_args()
-    lines = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
-    done = {(n["name"], n["how"]): n for n in lines}
-    begun = time.monotonic()
+    lines, begun = Lines(RESULTS), time.monotonic()
     if not options.render:
-        models = torchvision_models()
-        names = options.names or models.list_models(module=models)
-        families = {n.rstrip("0123456789").split("_")[0]: n for n in reversed(names)}
-        names = sorted(names, key=lambda n: n not in families.values())  # one of each kind first
-        todo = [(n, how) for n in names for how in ("strip", "lift") if options.again or (n, how) not in done]
-        RESULTS.parent.mkdir(parents=True, exist_ok=True)
+        todo = [(name, how) for name in options.names or names() for how in ("strip", "lift")]
+        todo = [key for key in todo if options.again or key not in lines.done]
         for number, (name, how) in enumerate(todo, start=1):
             if time.monotonic() - begun > 60 * options.minutes:
                 break
             print(f"{number}/{len(todo)} {name} {how}", flush=True)
-            with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as pool:
-                try:
-                    done[name, how] = pool.submit(examine, name, how).result()
-                except Exception as error:  # noqa: BLE001  # the others shall still have their turn
-                    print(f"{name} crashed: {error}", flush=True)
-            RESULTS.write_text(json.dumps(list(done.values()), indent=1) + "\n")
-    TABLE.write_text(render(list(done.values())))
-    print(f"{len(done)} models in {TABLE.relative_to(ROOT)}")
+            lines.add(name, how, in_child(examine, name, how, seconds=SECONDS, gigabytes=GIGABYTES))
+    TABLE.write_text(render(lines.all()))
+    print(f"{len(lines.done)} models in {TABLE.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -11,12 +11,17 @@ from axiograd.cli import options
 from axiograd.cli.output import Output, speaking
 from axiograd.errors import ConfigurationError
 
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
 _PLACES = ("outside", "inside")
 
 
 def export(
     spec: options.Spec,
-    out: Annotated[Path, typer.Option("--out", "-o", help="File to write, FILE.onnx or FILE.pt2.", show_default=False)],
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="File to write, FILE.onnx or FILE.pt2.", show_default=False)
+    ] = None,
     weights: options.Weights = None,
     settings: options.Settings = None,
     shape: options.Shape = None,
@@ -36,6 +41,13 @@ def export(
     classes: Annotated[
         Path | None, typer.Option(help="Names of the classes, one per line or JSON; kept in the file.")
     ] = None,
+    page: Annotated[
+        Path | None, typer.Option(help="Folder for a page on which the model explains photos and the camera.")
+    ] = None,
+    onnxruntime_web: Annotated[
+        Path | None,
+        typer.Option(help="The npm package onnxruntime-web, folder or .tgz, for the page; else npm fetches it."),
+    ] = None,
     tolerance: Annotated[
         float, typer.Option(help="How far the file may be from PyTorch, relative to the largest attribution.")
     ] = 1e-5,
@@ -52,40 +64,81 @@ def export(
     `axiograd export lifted.safetensors -o model.onnx`
 
     `axiograd export lifted.safetensors -o model.onnx --preprocessing inside --pool 8`
+
+    `axiograd export lifted.safetensors --page live/` and `python -m http.server -d live`
     """
-    if preprocessing not in _PLACES:
-        raise ConfigurationError(f"--preprocessing {preprocessing}: choose inside or outside.")
-    if out.suffix not in {".onnx", ".pt2"}:
-        raise ConfigurationError(f"-o {out}: the file's name ends in .onnx or .pt2.")
-    if out.suffix == ".pt2" and preprocessing == "inside":
-        raise ConfigurationError(f"-o {out}: preprocessing is put inside ONNX files only.")
+    _check(out, page, preprocessing, onnxruntime_web)
     with speaking(as_json=json) as output:
         from axiograd.cli.attributing import scores_of
-        from axiograd.cli.classes import read_names
-        from axiograd.cli.converted import base_spec
+        from axiograd.cli.classes import ClassNames
+        from axiograd.cli.inputs import read_model
         from axiograd.cli.preprocess import choose
-        from axiograd.cli.spec import example_input, load_model
-        from axiograd.export import export_onnx, export_pt2
+        from axiograd.cli.spec import example_input
+        from axiograd.export import export_onnx, export_page, export_pt2
 
-        model = load_model(spec, weights, settings=options.read_settings(settings), download=download)
+        given = read_model(spec, weights, settings, download=download)
+        model = given.model
+        prepared = choose(given.base, model, known=given.known, preset=preprocess, size=size, mean=mean, std=std)
         inputs = example_input(model, _shape(spec, weights, shape))
-        prepared = choose(base_spec(spec, weights), model, preset=preprocess, size=size, mean=mean, std=std)
-        given: dict[str, Any] = {
-            "target": cast("Any", target),
-            "sizes": sizes,
-            "pool": pool,
-            "classes": () if classes is None else tuple(read_names(classes, scores_of(model, inputs).shape[1])),
-            "tolerance": tolerance,
-        }
-        if inputs.dim() == 4:  # noqa: PLR2004  # images
-            given["preprocessing"] = prepared.transform if preprocessing == "inside" else str(prepared)
-        if out.suffix == ".pt2":
-            card = export_pt2(model, inputs, out, **given)
-        else:
-            card = export_onnx(model, inputs, out, **given, inside=preprocessing == "inside")
-        output.answer(card.to_json())
-        output.say(str(card))
+        if shape is None and (page is not None or preprocessing == "inside"):
+            inputs = _of_size(model, inputs, prepared.transform.crop)
+        images = inputs.dim() == 4  # noqa: PLR2004  # batch, channels, height and width
+        count = scores_of(model, inputs).shape[1]
+        known = ClassNames.find(classes, (), count, given.base if given.trained else "")
+        names = tuple(known[i] for i in range(count)) if any(known.names) else ()
+        if given.warning:
+            output.say(given.warning)
+        common: dict[str, Any] = {"classes": names, "tolerance": tolerance}
+        cards = []
+        if out is not None:
+            wanted = {"target": cast("Any", target), "sizes": sizes, "pool": pool, **common}
+            if images:
+                wanted["preprocessing"] = prepared.transform if preprocessing == "inside" else str(prepared)
+            if out.suffix == ".pt2":
+                cards.append(export_pt2(model, inputs, out, **wanted))
+            else:
+                cards.append(export_onnx(model, inputs, out, **wanted, inside=preprocessing == "inside"))
+        if page is not None:
+            how = {"preprocessing": prepared.transform, "name": given.base, "onnxruntime_web": onnxruntime_web}
+            cards.append(export_page(model, inputs, page, **how, **common))
+        output.answer(cards[0].to_json())
+        output.say(str(cards[0]))
+        _say_where(output, out, page)
+
+
+def _say_where(output: Output, out: Path | None, page: Path | None) -> None:
+    if out is not None:
         output.say(f"\nWritten to {out}.", style="bold")
+    if page is not None:
+        output.say(f"\nA page in {page}: python -m http.server -d {page}, then http://localhost:8000.", style="bold")
+
+
+def _check(out: Path | None, page: Path | None, preprocessing: str, package: Path | None) -> None:
+    if preprocessing not in _PLACES:
+        raise ConfigurationError(f"--preprocessing {preprocessing}: choose inside or outside.")
+    if out is None and page is None:
+        raise ConfigurationError("say what to write: -o FILE.onnx, -o FILE.pt2, or --page FOLDER.")
+    if out is not None and out.suffix not in {".onnx", ".pt2"}:
+        raise ConfigurationError(f"-o {out}: the file's name ends in .onnx or .pt2.")
+    if out is not None and out.suffix == ".pt2" and preprocessing == "inside":
+        raise ConfigurationError(f"-o {out}: preprocessing is put inside ONNX files only.")
+    if package is not None and page is None:
+        raise ConfigurationError("--onnxruntime-web is for a page: say --page FOLDER too.")
+
+
+def _of_size(model: nn.Module, inputs: Tensor, crop: int | None) -> Tensor:
+    """Images as they come out of the preprocessing, if the model takes them of that size."""
+    from axiograd.cli.attributing import scores_of
+    from axiograd.cli.spec import example_input
+
+    if crop is None or inputs.dim() != 4 or inputs.shape[2:] == (crop, crop):  # noqa: PLR2004  # images
+        return inputs
+    other = example_input(model, f"{inputs.shape[1]},{crop},{crop}")
+    try:
+        scores_of(model, other)
+    except Exception:  # noqa: BLE001  # then the sizes do not fit, which the export reports
+        return inputs
+    return other
 
 
 def _shape(spec: str, weights: str | None, given: str | None) -> str | None:

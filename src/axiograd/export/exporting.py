@@ -42,6 +42,7 @@ def export_onnx(
     pool: int | None = None,
     preprocessing: Preprocess | str | None = None,
     inside: bool = False,
+    contrast: bool = False,
     classes: Sequence[str] = (),
     tolerance: float = TOLERANCE,
 ) -> Card:
@@ -51,8 +52,9 @@ def export_onnx(
     largest output; with ``target="weights"`` instead ``weights``, one number per output. Outputs: ``output``,
     ``attribution`` (``attribution_NAME`` where several inputs scale), ``gap``, and with ``pool=8`` also ``pooled``, the
     attributions summed over channels and windows of 8 × 8 pixels. The batch is free; with ``sizes=True`` so are height
-    and width. The model is exported in eval mode, whichever it is in, and the file is run by onnxruntime and compared
-    with the model before it is kept.
+    and width. With ``inside=True`` the file prepares uint8 images itself, and with ``contrast=True`` multiplies what it
+    has prepared by a further input of that name. The model is exported in eval mode, whichever it is in, and the file
+    is run by onnxruntime and compared with the model before it is kept.
 
     >>> import tempfile, torch
     >>> from torch import nn
@@ -70,6 +72,12 @@ def export_onnx(
 
     if inside and not isinstance(preprocessing, Preprocess):
         raise ConfigurationError("inside=True needs preprocessing=, an axiograd.datasets.Preprocess.")
+    if inside and isinstance(preprocessing, Preprocess):
+        from axiograd.export.inside import check_fit
+
+        check_fit(preprocessing, Arguments.ensure(example_inputs, additional_forward_args).features, sizes=sizes)
+    if contrast and (not inside or baseline is not None):
+        raise ConfigurationError("contrast=True is for files with inside=True and a baseline of zero.")
     with evaluating(model):
         made = make(
             model,
@@ -85,7 +93,7 @@ def export_onnx(
     if inside and isinstance(preprocessing, Preprocess):
         from axiograd.export.inside import with_preprocessing
 
-        proto = with_preprocessing(proto, preprocessing, made)
+        proto = with_preprocessing(proto, preprocessing, made, contrast=contrast)
     card = Card(
         made.certificate,
         *signatures(proto),

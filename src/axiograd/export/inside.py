@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from axiograd.datasets import Preprocess
 from axiograd.errors import ExportError, InputError
@@ -16,39 +18,65 @@ from axiograd.export.onnx_file import require_onnx, runner
 if TYPE_CHECKING:
     import onnx
 
-#: What Pillow and the graph may differ by, in levels of 255: both work on bytes, and were equal wherever we looked.
+#: What Pillow and the graph may differ by, in levels of 255: both work on bytes, and round about one in a hundred
+#: differently where they resize.
 LEVELS = 1.01
 _SIZES = ((37, 53), (64, 48), (300, 211))
 
 
-def with_preprocessing(proto: onnx.ModelProto, how: Preprocess, subject: Subject) -> onnx.ModelProto:
-    """The graph behind one that takes ``image``, uint8 [batch, height, width, 3] in RGB, and prepares it."""
+def with_preprocessing(
+    proto: onnx.ModelProto, how: Preprocess, subject: Subject, *, contrast: bool = False
+) -> onnx.ModelProto:
+    """The graph behind one that takes ``image``, uint8 [batch, height, width, 3] in RGB, and prepares it.
+
+    With ``contrast`` it also takes that, one number by which what is prepared is multiplied.
+    """
     tools = require_onnx()
-    (shape, *more) = (tuple(x.shape) for x in subject.arguments.features)
-    if more or len(shape) != IMAGES or shape[1] != 3:  # noqa: PLR2004  # red, green and blue
-        raise InputError(f"preprocessing inside is for one image input of three channels, not for {[shape, *more]}.")
-    name, free = subject.joint.inputs[0], subject.joint.dynamic[0]
-    if how.crop is None and len(free) < 3:  # noqa: PLR2004  # batch, height and width
-        raise InputError(
-            f"{how} leaves images at the size that they have, and the graph takes {shape[2]} × {shape[3]} pixels: give "
-            "a Preprocess with resize and crop, or export with sizes=True."
-        )
-    if how.crop is not None and len(free) < 3 and shape[2:] != (how.crop, how.crop):  # noqa: PLR2004
-        raise InputError(f"{how} crops to {how.crop} pixels, and the graph takes {shape[2]} × {shape[3]}.")
     version = next(each.version for each in proto.opset_import if not each.domain)
     graph = tools.parser.parse_graph(_text(how))
     opset = [tools.helper.make_opsetid("", version)]
     first = tools.helper.make_model(graph, opset_imports=opset, ir_version=proto.ir_version)
     tools.checker.check_model(first)
     _check_pixels(first.SerializeToString(), how)
+    if contrast:
+        first = _with_contrast(first)
     first = tools.compose.add_prefix(first, "prepare/", rename_inputs=False, rename_outputs=False)
-    merged: Any = tools.compose.merge_models(first, proto, io_map=[("prepared", name)])
+    merged: Any = tools.compose.merge_models(first, proto, io_map=[("prepared", subject.joint.inputs[0])])
     merged.producer_name = proto.producer_name
     return cast("onnx.ModelProto", merged)
 
 
+def check_fit(how: Preprocess, features: Sequence[Tensor], *, sizes: bool) -> None:
+    """Does what is prepared have the size that the graph takes?"""
+    (shape, *more) = (tuple(x.shape) for x in features)
+    if more or len(shape) != IMAGES or shape[1] != 3:  # noqa: PLR2004  # red, green and blue
+        raise InputError(f"preprocessing inside is for one image input of three channels, not for {[shape, *more]}.")
+    if how.crop is None and not sizes:
+        raise InputError(
+            f"{how} leaves images at the size that they have, and the graph takes {shape[2]} × {shape[3]} pixels: give "
+            "a Preprocess with resize and crop, or export with sizes=True."
+        )
+    if how.crop is not None and not sizes and shape[2:] != (how.crop, how.crop):
+        raise InputError(
+            f"{how} crops to {how.crop} pixels, and the graph takes {shape[2]} × {shape[3]}: give example inputs of "
+            "the size that it crops to."
+        )
+
+
+def _with_contrast(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A last step, prepared · contrast."""
+    tools = require_onnx()
+    graph = model.graph
+    graph.node[-1].output[0] = "full"
+    graph.node.append(tools.helper.make_node("Mul", ["full", "contrast"], ["prepared"]))
+    graph.input.append(tools.helper.make_tensor_value_info("contrast", tools.TensorProto.FLOAT, [1]))
+    tools.checker.check_model(model)
+    return model
+
+
 def _text(how: Preprocess) -> str:
-    """The steps in ONNX's own notation; on bytes, with exclude_outside, Resize gives what Pillow gives."""
+    """The steps in ONNX's own notation; on bytes, with exclude_outside, Resize gives what Pillow gives, but for
+    its rounding."""
     lines = ["chw = Transpose <perm = [0, 3, 1, 2]> (image)"]
     pixels = "chw"
     if how.resize is not None:

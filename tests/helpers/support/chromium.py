@@ -24,14 +24,14 @@ KEYS = {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "Esca
 class Browser:
     """One tab; everything that the page logs or throws is in `complaints`."""
 
-    def __init__(self, profile: Path) -> None:
+    def __init__(self, profile: Path, *flags: str) -> None:
         reading, self._send = os.pipe()
         self._receive, writing = os.pipe()
         # Chromium reads from 3 and writes to 4; our ends must not be in the way.
         commands, answers = (fcntl.fcntl(end, fcntl.F_DUPFD, 10) for end in (reading, writing))
         launch = f'exec "$0" "$@" 3</dev/fd/{commands} 4>/dev/fd/{answers}'
         self._process = subprocess.Popen(
-            ["/bin/sh", "-c", launch, str(CHROMIUM), *FLAGS, f"--user-data-dir={profile}", "about:blank"],
+            ["/bin/sh", "-c", launch, str(CHROMIUM), *FLAGS, *flags, f"--user-data-dir={profile}", "about:blank"],
             pass_fds=(commands, answers),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -23,10 +23,14 @@ class TorchvisionMissingError(RuntimeError):
     """torchvision is neither installed nor to be had."""
 
 
+def cache_folder() -> Path:
+    """Where what tests download is kept."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "axiograd"
+
+
 def _cache() -> Path:
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     minor = torch.__version__.split(".")[1]
-    return Path(home) / "axiograd" / f"torchvision-0.{int(minor) + 15}"
+    return cache_folder() / f"torchvision-0.{int(minor) + 15}"
 
 
 def _download(folder: Path) -> None:
