@@ -99,7 +99,11 @@ def export(
             else:
                 cards.append(export_onnx(model, inputs, out, **wanted, inside=preprocessing == "inside"))
         if page is not None:
-            how = {"preprocessing": prepared.transform, "name": given.base, "onnxruntime_web": onnxruntime_web}
+            how: dict[str, Any] = {
+                "preprocessing": prepared.transform,
+                "name": given.base,
+                "onnxruntime_web": onnxruntime_web,
+            }
             cards.append(export_page(model, inputs, page, **how, **common))
         output.answer(cards[0].to_json())
         output.say(str(cards[0]))
