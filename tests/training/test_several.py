@@ -12,10 +12,10 @@ from support.training_ranks import train, train_as_torchrun_does
 from support.training_run import PRELOAD
 
 
-@pytest.mark.parametrize(("sharded", "parts"), [(False, 1), (False, 2), (True, 1)], ids=["ddp", "in parts", "fsdp"])
+@pytest.mark.parametrize(("sharded", "parts"), [(False, 1), (False, 2), (True, 1), (True, 2)])
 def test_two_processes_equal_one(tmp_path, sharded, parts):
     one, two, resumed = (tmp_path / name for name in ("one", "two", "resumed"))
-    alone = train(one, prior=not sharded, parts=parts, accelerator="cpu")
+    alone = train(one, parts=parts, accelerator="cpu")
     middle = checkpoint.folder(one, 5)
     assert alone.steps == 8
     assert middle.exists()

@@ -29,6 +29,7 @@ from axiograd.experiments.records import Records, mean_and_std
 from axiograd.metrics import energy_inside
 from axiograd.priors import Energy
 from axiograd.training.loss import AttributionLoss
+from axiograd.training.targets import Outputs
 
 BATCH, LEARNING_RATE, WEIGHT_DECAY = 64, 3e-3, 1e-4
 WEIGHTS = (1.0, 4.0)
@@ -44,6 +45,7 @@ class Row:
     homogeneous: bool
     attribution: Callable[..., Attribution]
     prior: bool
+    outputs: Outputs = "target"
 
 
 ROWS = {
@@ -52,6 +54,12 @@ ROWS = {
     "input-x-gradient": Row("Input × Gradient", homogeneous=False, attribution=InputXGradient, prior=True),
     "eg1": Row("Expected Gradients (1)", homogeneous=False, attribution=ExpectedGradients, prior=True),
     "x-gradient": Row("X-Gradient", homogeneous=True, attribution=XGradient, prior=True),
+    "x-gradient-residual": Row(
+        "X-Gradient, residual", homogeneous=True, attribution=XGradient, prior=True, outputs="residual"
+    ),
+    "x-gradient-random": Row(
+        "X-Gradient, random combination", homogeneous=True, attribution=XGradient, prior=True, outputs="random"
+    ),
 }
 
 
@@ -114,7 +122,10 @@ def train(row: Row, weight: float, data: Boxed, *, epochs: int, seed: int) -> di
     torch.manual_seed(seed)
     model = network(len(data.train.names), data.train.inputs.shape[-1], homogeneous=row.homogeneous)
     further: dict[str, Any] = {"references": data.train.inputs} if row.attribution is ExpectedGradients else {}
-    loss = AttributionLoss(F.cross_entropy, Energy(), weight, row.attribution, **further) if row.prior else None
+    loss = None
+    if row.prior:
+        prior = for_the_truth if row.outputs == "residual" else Energy()
+        loss = AttributionLoss(F.cross_entropy, prior, weight, row.attribution, outputs=row.outputs, **further)
 
     def batch_loss(x: Tensor, y: Tensor, inside: Tensor) -> Tensor:
         return F.cross_entropy(model(x), y) if loss is None else loss(model, x, y, inside=inside).total
@@ -127,6 +138,11 @@ def train(row: Row, weight: float, data: Boxed, *, epochs: int, seed: int) -> di
         "share_ig": inside_share(IntegratedGradients(model, IG_STEPS, internal_batch_size=500), data.val),
         "seconds_per_epoch": min(seconds),
     }
+
+
+def for_the_truth(attributions: Tensor, *, inside: Tensor) -> Tensor:
+    """`Energy` of the residual, whose sign is turned: the task's gradient points away from the true class."""
+    return Energy()(-attributions, inside=inside)
 
 
 def inside_share(method: Attribution, data: TensorData) -> float:

@@ -55,6 +55,9 @@ METHODS = {
     "x-gradient-target": Method(
         "X-Gradient, true class only", homogeneous=True, attribution="x-gradient", outputs="target"
     ),
+    "x-gradient-residual": Method(
+        "X-Gradient, residual", homogeneous=True, attribution="x-gradient", outputs="residual"
+    ),
     "eg32": Method(
         "Expected Gradients (32)",
         attribution="expected-gradients",

@@ -210,9 +210,10 @@ def is_sharded(module: nn.Module) -> bool:
         return True
     if not torch.distributed.is_available():
         return False
-    from torch.distributed.fsdp import FullyShardedDataParallel
+    from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 
-    return any(isinstance(part, FullyShardedDataParallel) for part in module.modules())
+    # After a forward pass, the parameters of the outermost one are still whole.
+    return any(isinstance(part, FSDPModule | FullyShardedDataParallel) for part in module.modules())
 
 
 def _tensors_only(state: Mapping[str, Any]) -> dict[str, Tensor]:

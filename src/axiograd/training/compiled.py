@@ -13,7 +13,8 @@ from axiograd.attribution import Gradient, InputXGradient, Saliency, XGradient
 from axiograd.errors import ConfigurationError
 from axiograd.priors import Prior
 from axiograd.priors.batch_mean import n_ranks, share_weights, weigh_traced
-from axiograd.training.loss import AttributionLoss, LossTerms, output_shape
+from axiograd.training.bound import output_shape
+from axiograd.training.loss import AttributionLoss, LossTerms
 from axiograd.training.targets import output_weights
 
 #: aᵢ from xᵢ and ∂F/∂xᵢ, for the methods that need no more.

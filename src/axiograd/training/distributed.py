@@ -1,43 +1,50 @@
 """What training with attributions asks of the wrappers that spread a model over processes."""
 
+import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from axiograd.errors import ConfigurationError
+from axiograd.homogeneity.behind import modules_behind
 from axiograd.training.checkpoint import is_sharded
 
 
-def refuse_static_graph(model: object) -> None:
-    """Raise for a model wrapped with `static_graph=True`, whose gradients would stay unsynchronised without a word.
+def wants_plain_passes(model: object) -> str:
+    """Why the model's wrapper must see ordinary forward and backward passes and nothing else; "" if it need not.
 
-    The input gradient inside the step uses up the one backward pass that a static graph allows itself, and
-    the all-reduce after it is skipped.
+    A static graph takes the input gradient inside the step for the one backward pass that it counts on, and skips the
+    all-reduce after it; a sharded model frees its weights, and reduces their gradients, by then.
 
-    >>> refuse_static_graph(nn.Linear(2, 2))
+    >>> wants_plain_passes(nn.Linear(2, 2))
+    ''
     """
-    if not isinstance(model, nn.Module):
-        return
-    for name, module in model.named_modules():
+    modules = [(name, part) for root in _roots(model) for name, part in root.named_modules()]
+    for name, module in modules:
         if isinstance(module, DistributedDataParallel) and module.static_graph:
             where = f" ({name})" if name else ""
-            raise ConfigurationError(
-                f"the model{where} is wrapped in DistributedDataParallel with static_graph=True, which skips the "
-                "all-reduce of gradients when an attribution is part of the step; wrap it with static_graph=False "
-                "(add find_unused_parameters=True if parameters go unused)."
-            )
+            return f"the model{where} is wrapped in DistributedDataParallel with static_graph=True"
+    return "the model is sharded by fully_shard" if any(is_sharded(root) for root in _roots(model)) else ""
 
 
 def refuse_sharded(model: object) -> None:
-    """Raise for a model whose parameters FSDP shards: it frees them, and finishes, after the first backward pass.
+    """Raise for FullyShardedDataParallel, which frees weights, and finishes, after the first backward pass.
 
     >>> refuse_sharded(nn.Linear(2, 2))
     """
-    if isinstance(model, nn.Module) and is_sharded(model):
+    if not torch.distributed.is_available():
+        return
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    if any(isinstance(part, FullyShardedDataParallel) for root in _roots(model) for part in root.modules()):
         raise ConfigurationError(
-            "the model is sharded (fully_shard or FullyShardedDataParallel), which frees the parameters and reduces "
-            "their gradients as soon as the input gradient inside the step is taken, so that those of the prior would "
-            "be lost; use DistributedDataParallel, or FSDP with a task loss alone."
+            "the model is sharded by FullyShardedDataParallel, which frees the parameters and reduces their gradients "
+            "as soon as the input gradient inside the step is taken, so that those of the prior would be lost; use "
+            "torch.distributed.fsdp.fully_shard, or DistributedDataParallel."
         )
+
+
+def _roots(model: object) -> list[nn.Module]:
+    return modules_behind(model) if callable(model) else []
 
 
 def searches_its_graph(model: object) -> str | None:

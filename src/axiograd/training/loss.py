@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -10,35 +10,31 @@ import torch
 from torch import Tensor, nn
 
 from axiograd import priors
-from axiograd._target import LinearTarget, logits
+from axiograd._target import LinearTarget
 from axiograd._typing import Inputs, Target
 from axiograd.attribution import (
     Attribution,
     Explanation,
-    Gradient,
-    InputXGradient,
     LogGradient,
-    Saliency,
     XGradient,
 )
 from axiograd.attribution.arguments import Arguments
-from axiograd.attribution.passes import differentiate, leaves
 from axiograd.errors import ConfigurationError, DisconnectedError
-from axiograd.homogeneity.behind import module_of
-from axiograd.homogeneity.model import out_of_parallel
-from axiograd.training.distributed import refuse_sharded, refuse_static_graph, searches_its_graph
+from axiograd.priors.batch_mean import share_weights
+from axiograd.training.bound import Bound, output_shape
+from axiograd.training.checks import check_connected, check_parts
+from axiograd.training.distributed import refuse_sharded, searches_its_graph, wants_plain_passes
 from axiograd.training.held_gates.operators import NotHeldError, NotSharedError
-from axiograd.training.held_gates.step import differentiate_held, differentiate_shared, record
+from axiograd.training.held_gates.replay import Replayed
+from axiograd.training.held_gates.step import differentiate_held, differentiate_shared
 from axiograd.training.mixup import task_value
+from axiograd.training.plain_passes import OF_THE_GRADIENT, check_plain_passes, connected, looked_at
 from axiograd.training.schedules import Schedule, ensure_schedule, weight_at
 from axiograd.training.targets import Outputs, Residual, attribution_target as choose_target
 
 #: Multiplications with weights in one forward pass from which on it pays to hold gates, with and without products
 #: that task and prior share. Smaller networks spend their time between operators, of which double backward has fewer.
 _PAYS = {True: 1e8, False: 1e9}
-
-#: Functions of the outputs' gradient, which the residual can be a target of.
-_OF_THE_GRADIENT = (XGradient, InputXGradient, Gradient, Saliency)
 
 
 @dataclass(frozen=True)
@@ -51,25 +47,6 @@ class LossTerms:
     outputs: Any
     attributions: Any
     weight: float
-
-
-@dataclass
-class Bound:
-    """A model with its method, and what is found out about it once."""
-
-    model: Any
-    method: Any
-    #: Of one sample's outputs, by the shapes of one sample's inputs.
-    output_shapes: dict[tuple[torch.Size, ...], torch.Size] = field(default_factory=dict)
-    connected: bool = False
-    #: Why second derivatives are needed: "" if they are not, None if that is not known yet.
-    why_twice: str | None = None
-    #: Whether the task and the prior may share their products with the weights.
-    may_share: bool = True
-    #: Multiplications with weights per sample.
-    work: float = 0.0
-    #: Why the last step took second derivatives.
-    last: str | None = None
 
 
 class AttributionLoss(nn.Module):
@@ -114,7 +91,7 @@ class AttributionLoss(nn.Module):
         super().__init__()
         if outputs not in {"target", "all", "random", "residual", None}:
             raise ConfigurationError(f'outputs must be "target", "all", "random", "residual" or None, got {outputs!r}.')
-        _check_parts(task_loss, prior, method)
+        check_parts(task_loss, prior, method)
         if isinstance(method, Attribution) and method_arguments:
             raise ConfigurationError(f"{sorted(method_arguments)} cannot be given to a method that already exists.")
         self.task_loss = task_loss
@@ -156,22 +133,40 @@ class AttributionLoss(nn.Module):
         chosen = attribution_target
         if chosen is None:
             chosen = self.choose_target(bound, inputs, target, additional_forward_args, task)
-        explanation = self._explain(bound, inputs, chosen, additional_forward_args, task)
+        replayed: list[Replayed] = []
+        explanation = self._explain(bound, inputs, chosen, additional_forward_args, task, replayed)
         attributions = self.pick(explanation.attributions)
         prior = self.prior_of(attributions, chosen, prior_arguments)
         if self.training and not bound.connected:
-            _check_connected(prior, model)
+            check_connected(prior, None if replayed else model)
             bound.connected = True
         value, weight = task(explanation.outputs), self.weight
-        self.step += self.training
         total = value + weight * prior
-        return LossTerms(total, value, prior, explanation.outputs, explanation.attributions, weight)
+        terms = LossTerms(total, value, prior, explanation.outputs, explanation.attributions, weight)
+        if replayed:
+            share = share_weights()[0]  # of a batch that is computed in parts: other sums of terms come too late
+            if share != 1:
+                own = prior if isinstance(self.prior, priors.Prior) else share * prior
+                terms = replace(terms, total=share * value + weight * own)
+            terms = LossTerms(*connected(terms, replayed[0], bound), weight)
+        self.step += self.training
+        return terms
 
-    def _explain(self, bound: Bound, inputs: Inputs, target: Target, additional: Any, task: "_Task") -> Explanation:
+    def _explain(
+        self,
+        bound: Bound,
+        inputs: Inputs,
+        target: Target,
+        additional: Any,
+        task: "_Task",
+        replayed: list[Replayed],
+    ) -> Explanation:
         """Outputs and attributions, in a training step without second derivatives if that can be."""
         method, how = bound.method, {"create_graph": self.training}
+        if self.training and bound.plain_passes:
+            return looked_at(bound, inputs, target, additional, replayed)
         while self.training:
-            shared = bound.may_share and type(method) in _OF_THE_GRADIENT and _may_share(target)
+            shared = bound.may_share and type(method) in OF_THE_GRADIENT and _may_share(target)
             bound.last = self._why_twice(bound, inputs, target, additional, shared=shared)
             if bound.last:
                 break
@@ -193,6 +188,11 @@ class AttributionLoss(nn.Module):
         return explanation
 
     @property
+    def total_only(self) -> bool:
+        """Whether gradients come by plain passes of a wrapped model, and are those of the total alone."""
+        return self._bound is not None and bool(self._bound.plain_passes)
+
+    @property
     def why_twice(self) -> str | None:
         """Why the last step took second derivatives, "" if it did not; None before the first."""
         return None if self._bound is None else self._bound.last
@@ -210,7 +210,6 @@ class AttributionLoss(nn.Module):
     def bind(self, model: Callable[..., Any]) -> Bound:
         """The method on this model; made, and its wrapping checked, when the model is new."""
         if self._bound is None or self._bound.model is not model:
-            refuse_static_graph(model)
             refuse_sharded(model)
             if not isinstance(self.method, Attribution):
                 draws = self.generator is not None and "generator" in inspect.signature(self.method).parameters
@@ -223,12 +222,15 @@ class AttributionLoss(nn.Module):
                     f"the loss was given a {type(self.method).__name__} of another model; pass the class, or a method "
                     "of the model that the loss is called with (after wrapping it, if it is wrapped)."
                 )
-            if self.outputs == "residual" and not isinstance(method, _OF_THE_GRADIENT):
+            if self.outputs == "residual" and not isinstance(method, OF_THE_GRADIENT):
                 raise ConfigurationError(
                     f'outputs="residual" attributes a combination of the outputs at x itself, which '
                     f"{type(method).__name__} does not; use XGradient, InputXGradient, Gradient or Saliency."
                 )
             self._bound = Bound(model, method, why_twice=self._twice(model, method))
+            self._bound.plain_passes = wants_plain_passes(model)
+            if self._bound.plain_passes:
+                check_plain_passes(self._bound, twice=bool(self.double_backward))
         return self._bound
 
     def _twice(self, model: Any, method: Any) -> str | None:
@@ -236,7 +238,7 @@ class AttributionLoss(nn.Module):
             return "double_backward=True asks for it"
         if getattr(method, "layer", None) is not None:
             return "the output of a layer is attributed to"
-        if type(method) not in {*_OF_THE_GRADIENT, LogGradient}:
+        if type(method) not in {*OF_THE_GRADIENT, LogGradient}:
             return f"{type(method).__name__} is more than a function of one gradient at the input"
         return searches_its_graph(model)
 
@@ -316,80 +318,3 @@ class _Task:
                 raise ConfigurationError(f"the task loss must be a scalar (take its mean), got {what}.")
             self._known = outputs, value
         return self._known[1]
-
-
-def _check_parts(task_loss: Any, prior: Any, method: Any) -> None:
-    """Raise for a class where an object is meant, and for names."""
-    for what, value in (("task_loss", task_loss), ("prior", prior)):
-        if isinstance(value, type):
-            raise ConfigurationError(f"{what} is the class {value.__name__}; make one of it: {value.__name__}(...).")
-    if isinstance(prior, str):
-        known = [name for name, one in vars(priors).items() if isinstance(one, type) and issubclass(one, priors.Prior)]
-        near = [name for name in known if name.lower() == prior.lower().replace("_", "")] or ["L1"]
-        raise ConfigurationError(
-            f"prior is the word {prior!r}; pass an object such as axiograd.priors.{near[0]}(). "
-            f"There are {', '.join(sorted(known))}."
-        )
-    for what, value, example in (
-        ("task_loss", task_loss, "torch.nn.functional.cross_entropy"),
-        ("prior", prior, "axiograd.priors.L1()"),
-        ("method", method, "axiograd.XGradient"),
-    ):
-        if not callable(value) and not isinstance(value, Attribution):
-            raise ConfigurationError(f"{what} is {value!r}, which cannot be called; pass for example {example}.")
-
-
-def output_shape(bound: Bound, inputs: Inputs, additional: Any = None) -> torch.Size:
-    """The shape of the outputs, by one look at a new model or at inputs of a new size, which leaves it as it was.
-
-    The look also finds out whether the gates of the model can be held.
-    """
-    layer = getattr(bound.method, "layer", None)
-    arguments = Arguments.ensure(inputs, additional) if layer is None else Arguments.read(inputs, additional)
-    values = [value for value in arguments.values() if isinstance(value, Tensor)]
-    batch = arguments.batch if layer is None else len(values[0])
-    size = tuple(value.shape[1:] for value in values)
-    if size not in bound.output_shapes:
-        method = Gradient(out_of_parallel(bound.model), layer=layer)
-        call = method._call(inputs, None, None, additional, create_graph=True)  # noqa: SLF001 (a look as it makes them)
-        with method._guarded(call, preserve=True):  # noqa: SLF001
-            outputs = _looked_at(bound, call.model, call.arguments)
-        bound.output_shapes[size] = logits(outputs).shape[1:]
-    return torch.Size([batch, *bound.output_shapes[size]])
-
-
-def _looked_at(bound: Bound, model: Any, arguments: Arguments) -> Any:
-    if not bound.why_twice:
-        try:
-            held, outputs, _ = record(model, arguments, leaves(arguments.features, create_graph=False), attached=True)
-        except (NotHeldError, RuntimeError) as reason:
-            bound.why_twice = str(reason)
-        else:
-            bound.why_twice, bound.work = "", held.tape.work / arguments.batch
-            return outputs
-    # With a backward pass: a model that cannot be differentiated by its inputs says so here.
-    score = lambda outputs: logits(outputs).reshape(arguments.batch, -1).sum(1)  # noqa: E731
-    return differentiate(model, arguments, score, create_graph=False).outputs
-
-
-def _check_connected(prior: Tensor, model: Any) -> None:
-    """Raise unless some parameter has a gradient from the prior: else training would ignore it without a word."""
-    module = module_of(model)
-    parameters = [] if module is None else [p for p in module.parameters() if p.requires_grad]
-    if module is not None and not parameters:
-        raise DisconnectedError("the model has no parameter that requires a gradient; unfreeze what should be trained.")
-    if not prior.requires_grad:
-        raise DisconnectedError(
-            "the prior has no gradient: the attributions are detached, by the method, by the model or by the prior."
-        )
-    if module is None:  # a function keeps its parameters to itself
-        return
-    try:
-        gradients = torch.autograd.grad(prior, parameters, retain_graph=True, allow_unused=True)
-    except RuntimeError as error:
-        raise DisconnectedError(f"the prior cannot be differentiated by the parameters: {error}") from error
-    if all(gradient is None for gradient in gradients):
-        raise DisconnectedError(
-            f"the prior's gradient reaches none of the {len(parameters)} trainable parameters, so it trains nothing: "
-            "the attributions have a graph that stops before the model (Captum's do); use a method of axiograd."
-        )

@@ -141,7 +141,9 @@ class WithPrior(Objective):
         """Priors of ours have been weighed where they are computed: those on the batch mean count otherwise."""
         task = weight * terms.task
         prior = terms.prior if isinstance(self.loss.prior, Prior) else weight * terms.prior
-        return replace(terms, task=task, prior=prior, total=task + terms.weight * prior)
+        # Plain passes have seen the weight, and have the gradients of that total.
+        total = terms.total if self.loss.total_only else task + terms.weight * prior
+        return replace(terms, task=task, prior=prior, total=total)
 
     def same_step(self) -> None:
         """A schedule counts steps of the optimizer."""

@@ -51,11 +51,22 @@ def random_combination(shape: torch.Size, generator: torch.Generator | None = No
     return LinearTarget(2.0 * signs - 1.0)
 
 
+def negligible(dtype: torch.dtype) -> float:
+    """Gradients of outputs below this are too small to be divided by: 1e-19 in float32, 6e-5 in float16.
+
+    >>> round(negligible(torch.float64) * 1e154, 1)
+    1.5
+    """
+    tiny: float = torch.finfo(dtype).tiny
+    return tiny if dtype == torch.float16 else tiny**0.5
+
+
 class Residual(LinearTarget):
     """u·F(x) with u = √C·r/‖r‖ per sample, r = ∂L/∂F the task's own gradient at C outputs, held fixed.
 
     It has the size of a random combination of signs, and looks where the task pulls. A sample that pulls nowhere,
-    r = 0, has u = 0: no attribution, and nothing for a prior to change. The first outputs decide u.
+    r = 0 (or below `negligible`), has u = 0: no attribution, and nothing for a prior to change. The first outputs
+    decide u.
 
     >>> target = Residual(lambda outputs: (outputs[:, 0] - 3).square().mean())
     >>> with torch.enable_grad():
@@ -88,6 +99,7 @@ class Residual(LinearTarget):
         rows = r.reshape(len(r), -1)
         # In two steps, so that squares of small numbers do not vanish.
         largest = rows.abs().amax(1, keepdim=True)
+        rows = rows * (largest >= negligible(r.dtype))
         rows = rows / torch.where(largest > 0, largest, torch.ones_like(largest))
         size = rows.norm(dim=1, keepdim=True)
         u: Tensor = rows * (rows.shape[1] ** 0.5 / torch.where(size > 0, size, torch.ones_like(size)))

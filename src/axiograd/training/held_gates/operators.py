@@ -115,7 +115,7 @@ LOOKS = frozenset(
     shape size dim ndim ndimension numel nelement dtype device layout stride is_contiguous is_floating_point is_complex
     requires_grad is_leaf grad_fn is_cuda is_cpu is_mps is_xpu is_meta is_sparse is_quantized is_nested is_mkldnn
     is_inference is_signed element_size itemsize get_device __len__ __hash__ names has_names nbytes output_nr
-    storage_offset is_same_size __bool__ is_conj is_neg _is_view
+    storage_offset is_same_size __bool__ is_conj is_neg _is_view _base
     """
     )
 )
@@ -327,6 +327,12 @@ GATES: dict[str, Callable[[Call], Any]] = {
     **dict.fromkeys((f"{kind}max_pool{d}d" for kind in ("", "adaptive_") for d in (1, 2, 3)), _max_pool),
     **dict.fromkeys(("dropout", "dropout1d", "dropout2d", "dropout3d"), _dropout),
 }
+
+
+#: Where gates take the word to work in place, if not by name.
+INPLACE = {"relu": 1, "relu6": 1, "leaky_relu": 2, "hardtanh": 3, "threshold": 3} | dict.fromkeys(
+    ("dropout", "dropout1d", "dropout2d", "dropout3d"), 3
+)
 
 
 def _pick(x: Tensor, mask: Tensor) -> Tensor:

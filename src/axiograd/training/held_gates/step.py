@@ -25,7 +25,9 @@ from torch.utils import _pytree as pytree
 from axiograd.attribution.arguments import Arguments, Model
 from axiograd.attribution.passes import Pass, Score, check_finite, leaves
 from axiograd.training.held_gates.operators import NotHeldError, NotSharedError
-from axiograd.training.held_gates.tape import Entry, Recorder, Tape, Tensors
+from axiograd.training.held_gates.recorder import Recorder
+from axiograd.training.held_gates.tape import Entry, Logged, Tape, Tensors
+from axiograd.training.targets import negligible
 
 #: In units of the number format's own rounding: two gradients closer than this are multiples of each other.
 _ROUNDING = 64
@@ -89,7 +91,7 @@ class Held:
                     _add(total, i, gradient)
             return pytree.tree_map_only(Tensor, Tensor.detach, result)
 
-        with torch.no_grad(), self._as_recorded():
+        with torch.no_grad(), self.as_recorded():
             values = self.tape.run(inputs, tensors, linear=linear, weigh=weigh)
         return total, values
 
@@ -99,7 +101,7 @@ class Held:
         """∇θ and ∇x of r·F(x), by ordinary differentiation of the pass made once more."""
         own = [w.detach().requires_grad_() for w in tensors.weights]
         roots = [x.detach().requires_grad_() for x in inputs]
-        with torch.enable_grad(), self._as_recorded():
+        with torch.enable_grad(), self.as_recorded():
             values = self.tape.run(roots, Tensors(own, tensors.fixed), linear=False)
             found = torch.autograd.grad(values[self.outputs[0]], [*own, *roots], r, allow_unused=True)
         return list(found[: len(own)]), list(found[len(own) :])
@@ -116,7 +118,7 @@ class Held:
         rest = float((r.double() - times * rho.double()).norm() / r.double().norm())
         return times if rest <= _ROUNDING * torch.finfo(r.dtype).eps else None
 
-    def _as_recorded(self) -> AbstractContextManager[Any]:
+    def as_recorded(self) -> AbstractContextManager[Any]:
         enabled = self.autocast is not None
         return torch.autocast(self.device, dtype=self.autocast, enabled=enabled)
 
@@ -215,13 +217,18 @@ def _per_sample(scale: Tensor | None, like: Tensor) -> Tensor:
 
 
 def record(
-    model: Model, arguments: Arguments, features: Sequence[Tensor], *, attached: bool
+    model: Model,
+    arguments: Arguments,
+    features: Sequence[Tensor],
+    *,
+    attached: bool,
+    log: list[Logged] | None = None,
 ) -> tuple[Held, Any, list[Tensor]]:
     """Run the model once: the pass with its gates, the outputs, and those of them that depend on the input."""
     roots = tuple(x.clone() for x in features)
     device = roots[0].device.type
     autocast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
-    recorder = Recorder(roots, attached=attached)
+    recorder = Recorder(roots, attached=attached, log=log)
     with recorder:
         outputs = arguments.call(model, list(roots))
     found = [t for t in pytree.tree_leaves(outputs) if isinstance(t, Tensor)]
@@ -243,7 +250,7 @@ def differentiate_held(model: Model, arguments: Arguments, score: Score, *, crea
     own = {id(t): t.view_as(t) for t in moving}
     outputs = pytree.tree_map_only(Tensor, lambda t: own.get(id(t), t), outputs)
     moving = list(own.values())
-    scores = _one_score(score(outputs))
+    scores = one_score(score(outputs))
     # The score of a logarithm has weights that depend on the outputs.
     weights: tuple[Tensor | None, ...] = torch.autograd.grad(scores.sum(), moving, create_graph=True, allow_unused=True)
     used = [(i, u) for i, u in enumerate(weights) if u is not None]
@@ -271,7 +278,7 @@ def differentiate_shared(
         raise NotSharedError("samples of the batch may depend on each other.")
     result, *ways = _Outputs.apply(held, moving[0].detach(), len(x), *x, *held.tape.weights)  # type: ignore[no-untyped-call]
     outputs = pytree.tree_map_only(Tensor, lambda t: result if t is moving[0] else t, outputs)
-    scores = _one_score(score(outputs))
+    scores = one_score(score(outputs))
     (u,) = torch.autograd.grad(scores.sum(), result, retain_graph=True)
     (r,) = torch.autograd.grad(task(outputs), result, retain_graph=True)
     held.cotangent, held.scale, held.shared = _common(u, r)
@@ -281,7 +288,7 @@ def differentiate_shared(
     return Pass(outputs, scores, gradients)
 
 
-def _one_score(scores: Tensor) -> Tensor:
+def one_score(scores: Tensor) -> Tensor:
     if scores.dim() != 1:
         raise NotHeldError("each output is attributed.")
     return scores
@@ -294,7 +301,7 @@ def _common(u: Tensor, r: Tensor) -> tuple[Tensor, Tensor, bool]:
     """
     flat_u, flat_r = u.flatten(1) if u.dim() > 1 else u[:, None], r.flatten(1) if r.dim() > 1 else r[:, None]
     largest = flat_r.abs().amax(1, keepdim=True)
-    fits = largest >= torch.finfo(r.dtype).tiny ** 0.5
+    fits = largest >= negligible(r.dtype)
     unit = flat_r / torch.where(fits, largest, torch.ones_like(largest))
     s = (flat_u * unit).sum(1, keepdim=True) / unit.square().sum(1, keepdim=True).clamp(min=0.5)
     rest = (flat_u - s * unit).norm(dim=1, keepdim=True)

@@ -1,0 +1,73 @@
+"""A model with its method of attribution, and what one look at it finds out."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from axiograd._target import logits
+from axiograd._typing import Inputs
+from axiograd.attribution import Gradient
+from axiograd.attribution.arguments import Arguments
+from axiograd.attribution.passes import differentiate, leaves, run
+from axiograd.homogeneity.model import out_of_parallel
+from axiograd.training.held_gates.operators import NotHeldError
+from axiograd.training.held_gates.step import record
+
+
+@dataclass
+class Bound:
+    """A model with its method, and what is found out about it once."""
+
+    model: Any
+    method: Any
+    #: Of one sample's outputs, by the shapes of one sample's inputs.
+    output_shapes: dict[tuple[torch.Size, ...], torch.Size] = field(default_factory=dict)
+    connected: bool = False
+    #: Why second derivatives are needed: "" if they are not, None if that is not known yet.
+    why_twice: str | None = None
+    #: Whether the task and the prior may share their products with the weights.
+    may_share: bool = True
+    #: Multiplications with weights per sample.
+    work: float = 0.0
+    #: Why its wrapper must see plain passes and nothing else; "" if it need not.
+    plain_passes: str = ""
+    #: Why the last step took second derivatives.
+    last: str | None = None
+
+
+def output_shape(bound: Bound, inputs: Inputs, additional: Any = None) -> torch.Size:
+    """The shape of the outputs, by one look at a new model or at inputs of a new size, which leaves it as it was.
+
+    The look also finds out whether the gates of the model can be held.
+    """
+    layer = getattr(bound.method, "layer", None)
+    arguments = Arguments.ensure(inputs, additional) if layer is None else Arguments.read(inputs, additional)
+    values = [value for value in arguments.values() if isinstance(value, Tensor)]
+    batch = arguments.batch if layer is None else len(values[0])
+    size = tuple(value.shape[1:] for value in values)
+    if size not in bound.output_shapes:
+        method = Gradient(out_of_parallel(bound.model), layer=layer)
+        call = method._call(inputs, None, None, additional, create_graph=True)  # noqa: SLF001 (a look as it makes them)
+        with method._guarded(call, preserve=True):  # noqa: SLF001
+            outputs = _looked_at(bound, call.model, call.arguments)
+        bound.output_shapes[size] = logits(outputs).shape[1:]
+    return torch.Size([batch, *bound.output_shapes[size]])
+
+
+def _looked_at(bound: Bound, model: Any, arguments: Arguments) -> Any:
+    if bound.plain_passes:
+        with torch.no_grad():
+            return run(model, arguments, arguments.features)
+    if not bound.why_twice:
+        try:
+            held, outputs, _ = record(model, arguments, leaves(arguments.features, create_graph=False), attached=True)
+        except (NotHeldError, RuntimeError) as reason:
+            bound.why_twice = str(reason)
+        else:
+            bound.why_twice, bound.work = "", held.tape.work / arguments.batch
+            return outputs
+    # With a backward pass: a model that cannot be differentiated by its inputs says so here.
+    score = lambda outputs: logits(outputs).reshape(arguments.batch, -1).sum(1)  # noqa: E731
+    return differentiate(model, arguments, score, create_graph=False).outputs
