@@ -15,13 +15,17 @@ import torch.nn.functional as F
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from PIL import Image
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from axiograd import AttributionLoss, XGradient, priors, report
 from axiograd.datasets import TensorData, shapes
-from axiograd.report.colours import LINES
+from axiograd.experiments.records import read
+from axiograd.report.colours import LINES, matplotlib_map
 
 FOLDER = Path(__file__).parent / "pictures"
+RESULTS = Path(__file__).parents[1] / "results"
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks" / "results"
 WITHOUT, WITH, SHADE = "#6b6f76", LINES[1], "#dfe8f1"
 BOX = "#111111"
 IMAGES, EPOCHS, BATCH, FEW = 1600, 10, 50, 100
@@ -356,6 +360,65 @@ def draw_held_gates() -> None:
     keep(figure, "HeldGates")
 
 
+def draw_front() -> None:
+    """The first picture: what a prior changes, what one pass gives, and what it costs; the last two from records."""
+    train, test, random, plain = tagged()
+    wrong = train.per_sample()["shortcuts"]
+    mended = trained(
+        train,
+        priors.RightReasons(),
+        1.0,
+        start=plain,
+        outputs="random",
+        epochs=16,
+        arguments=lambda rows: {"mask": wrong[rows]},
+    )
+    figure = Figure(figsize=(11, 3.1), layout="constrained")
+    *maps, cost = figure.subplots(1, 6, width_ratios=(1, 1, 1, 1, 1, 1.5))
+    one = int((test.targets == SHOWN + 1).nonzero()[0])
+    x, y = test.inputs[one : one + 1], test.targets[one : one + 1]
+    maps[0].imshow(x[0].permute(1, 2, 0).clamp(0, 1))
+    maps[0].set_title(f"a {test.names[int(y)]}, and a tag\nthat gives it away", fontsize=9)
+    for axes, model, title in zip(maps[1:3], (plain, mended), ("before the prior", "after the prior"), strict=True):
+        found = XGradient(model).attribute(centred(x), y)[0].detach()
+        show_map(axes, F.avg_pool2d(found.sum(0, keepdim=True), 2)[0])
+        axes.set_title(f"{title}: {right(model, random)}\nwhere the tag lies", fontsize=9)
+    (photo,) = read(RESULTS / "fig2-right" / "real.json").pieces
+    stored = load_file(RESULTS / "fig2-right" / photo.values["maps"])["maps"][0].float()
+    for axes, place, title in zip(
+        maps[3:], (1, 0), ("Integrated Gradients,\n128 gradients", "X-Gradient,\none gradient"), strict=True
+    ):
+        show_map(axes, F.avg_pool2d(stored[place : place + 1], 4)[0])
+        axes.set_title(title, fontsize=9)
+    off = photo.values["networks"]["stripped"]["to_ig_1"]
+    maps[4].set_xlabel(f"photo of a camera, SqueezeNet\nstripped; off by {off:.0e}", fontsize=7.5)
+    (held,) = read(BENCHMARKS / "held-gates.json").find(network="alexnet", part="held")
+    bars = {
+        "plain step": 1.0,
+        "with a prior": held.values["residual"],
+        "by second\nderivatives": held.values["by hand"],
+    }
+    cost.barh(list(bars), list(bars.values()), color=[SHADE, WITH, WITHOUT], height=0.7)
+    for place, value in enumerate(bars.values()):
+        cost.text(value + 0.05, place, f"{value:.2f}", va="center", fontsize=9)
+    cost.invert_yaxis()
+    cost.set_xlim(0, 1.25 * max(bars.values()))
+    cost.set_xticks([])
+    cost.tick_params(axis="y", labelsize=8.5, length=0)
+    cost.spines[["top", "right", "bottom"]].set_visible(False)
+    cost.set_title("a training step\n(AlexNet, batch 16)", fontsize=9)
+    for axes in maps:
+        axes.set_xticks([])
+        axes.set_yticks([])
+    keep(figure, "Front")
+
+
+def show_map(axes: Any, values: Tensor) -> None:
+    """Signed, on a scale of its own."""
+    limit = float(values.abs().flatten().quantile(0.995))
+    axes.imshow(values, cmap=matplotlib_map(), vmin=-limit, vmax=limit)
+
+
 PICTURES: dict[str, Callable[[], None]] = {
     "Gini": draw_gini,
     "L1": draw_l1,
@@ -367,6 +430,7 @@ PICTURES: dict[str, Callable[[], None]] = {
     "Groups": draw_groups,
     "Matching": draw_matching,
     "HeldGates": draw_held_gates,
+    "Front": draw_front,
 }
 
 if __name__ == "__main__":
