@@ -1,6 +1,7 @@
 """Accuracy at low contrast, quick and at full scale in miniature, with the networks of Table 2 beside."""
 
 import pytest
+import torch
 
 from axiograd.experiments import fig2_left
 from axiograd.experiments.records import Records
@@ -23,7 +24,7 @@ def test_an_x_dnn_does_not_see_contrast(quick, table2):
     regular, x, trained = done.table.rows
     assert regular[:2] == ("small network", "regular")
     assert len(set(x[2:])) == 1
-    assert trained[:3] == (f"{table2}, shapes", "X", "81.0")
+    assert trained[:3] == (f"{table2}, shapes, 1,000 test images", "X", "81.0")
     assert trained[done.table.header.index("α = 0.1")] == "60.0"
     assert trained[done.table.header.index("α = 0.9")] is None
 
@@ -34,3 +35,16 @@ def test_full_scale(full):
     for row in rows:
         if row[1] == "X":
             assert len(set(row[2:])) == 1
+
+
+def test_calibration_images_do_not_judge(tmp_path):
+    settings = {"scale": "real", "seed": 3}
+    records = Records(tmp_path / "real.json", command="test", data="photos", settings=settings)
+    order = torch.randperm(80, generator=torch.Generator().manual_seed(3)).tolist()
+    calibrated_on = set(range(0, 80, 5))  # 16, spread over 80
+    for start in (0, 40):
+        right = [100.0 if i in calibrated_on else 0.0 for i in order[start : start + 40]]
+        values = {f"{factor:g}": right for factor in fig2_left.FACTORS}
+        records.add(values, network="squeezenet1_1", form="lifted", images=[start, start + 40])
+    curve = fig2_left.curves(records)["SqueezeNet 1.1"]["lifted"]
+    assert set(curve.values()) == {0.0}

@@ -144,6 +144,11 @@ def batch(data: Images, indices: Sequence[int], family: Family) -> tuple[Tensor,
     return inputs.to(device(), memory_format=torch.channels_last), targets.to(device()) * family.step
 
 
+def calibrating(n: int) -> list[int]:
+    """The images of n that conversions are calibrated on; none of them may judge what was converted."""
+    return [i * n // CALIBRATION for i in range(CALIBRATION)]
+
+
 @lru_cache(maxsize=8)
 def network(family: Family, form: str, setting: Setting) -> nn.Module:
     """One form of a network, ready to be measured.
@@ -159,8 +164,7 @@ def network(family: Family, form: str, setting: Setting) -> nn.Module:
         found = get_model(family.key, weights="default").eval()
         if form != "regular":
             data = images(family, setting)
-            spread = [i * len(data) // CALIBRATION for i in range(CALIBRATION)]
-            example = default_collate([data[i] for i in spread])[0]
+            example = default_collate([data[i] for i in calibrating(len(data))])[0]
             found = to_xdnn(found, example, how="strip" if form == "stripped" else "lift").model
     found.eval().requires_grad_(False).to(device())
     # Absent from torch's signatures, present in its documentation.
