@@ -134,7 +134,7 @@ def main() -> None:
     lines, begun = Lines(RESULTS), time.monotonic()
     if not options.render:
         todo = [(name, how) for name in options.names or names() for how in ("strip", "lift")]
-        todo = [key for key in todo if options.again or key not in lines.done]
+        todo = [key for key in todo if options.again or not lines.has(*key)]
         for number, (name, how) in enumerate(todo, start=1):
             if time.monotonic() - begun > 60 * options.minutes:
                 break

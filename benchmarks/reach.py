@@ -82,13 +82,21 @@ def render(lines: list[dict[str, Any]]) -> str:
         "and backward, and eval mode after it. What a conversion costs in accuracy is another question: see "
         "[convert a model](how-to/convert-a-model.md)."
     )
+    counted = sum("violations" in by[n, "lift"] for n in every)
     homogeneous = sum(by[n, "lift"].get("violations") == 0 for n in every)
     slowest = max((by[n, "lift"].get("verdict_seconds", 0.0) for n in every), default=0.0)
     summary = (
         f"{len(every)} architectures at the image sizes given, with weights that nobody has trained: certified of "
         f"degree 1, verified and alive are {good('lift')} after lift and {good('strip')} after strip. Originals "
-        f"without a violation: {homogeneous}. Slowest verdict on an original: {slowest:.1f} s."
+        f"without a violation: {homogeneous} of {counted}. Slowest verdict on an original: {slowest:.1f} s."
     )
+    fresh = sum(by[n, "lift"].get("fresh", False) for n in every)
+    if fresh:
+        summary += (
+            f" Of {fresh} architectures, those with an asterisk, the line is of an earlier sweep over fresh networks "
+            "(no biases, statistics of 0 and 1), in which violations of the original cannot be counted and *lives* "
+            "had no backward pass; the command replaces them."
+        )
     columns = "| architecture | parameters | image | original: violations | verdict "
     columns += "| lift | verified | lives | strip | verified | lives |"
     head = ["# Reach: every classification architecture of torchvision", "", about, "", summary, "", columns]
@@ -98,7 +106,8 @@ def render(lines: list[dict[str, Any]]) -> str:
         lift, strip = by[name, "lift"], by.get((name, "strip"), {})
         verdict = f"{lift['violations']} | {lift['verdict_seconds']:.1f} s" if "violations" in lift else "– | –"
         size = f"{lift['parameters'] / 1e6:.1f} M | {lift['size']}" if "parameters" in lift else "– | –"
-        rows.append(f"| {name} | {size} | {verdict} | {cell(lift)} | {cell(strip)} |")
+        mark = "\\*" if lift.get("fresh") else ""
+        rows.append(f"| {name}{mark} | {size} | {verdict} | {cell(lift)} | {cell(strip)} |")
     return "\n".join(head + rows) + "\n"
 
 
@@ -113,7 +122,7 @@ def main() -> None:
     lines, exports = Lines(RESULTS), Lines(export.RESULTS)
     if not options.render:
         todo = [(name, how) for name in options.names or names() for how in ("lift", "strip")]
-        lacking = [k for k in todo if k not in lines.done or (options.export and k not in exports.done)]
+        lacking = [k for k in todo if not lines.has(*k) or (options.export and not exports.has(*k))]
         todo = todo if options.again else lacking
         certify(torch.nn.ReLU(), torch.ones(1, 2))  # torch.export loads half of torch, once for all
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())

@@ -89,11 +89,19 @@ class Lines:
     def __init__(self, path: Path) -> None:
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
-        saved = json.loads(path.read_text()) if path.exists() else []
-        self.done: dict[tuple[str, str], dict[str, Any]] = {(n["name"], n["how"]): n for n in saved}
+        self.done: dict[tuple[str, str], dict[str, Any]] = self._saved()
+
+    def _saved(self) -> dict[tuple[str, str], dict[str, Any]]:
+        saved = json.loads(self._path.read_text()) if self._path.exists() else []
+        return {(n["name"], n["how"]): n for n in saved}
+
+    def has(self, name: str, how: str) -> bool:
+        """Whether there is a line, and not one of an earlier sweep over networks with fresh statistics."""
+        return (name, how) in self.done and not self.done[name, how].get("fresh")
 
     def add(self, name: str, how: str, line: dict[str, Any]) -> None:
-        """Keep a line, and write all of them."""
+        """Keep a line, and write all of them, also those that another process has added meanwhile."""
+        self.done = self._saved()
         self.done[name, how] = {"name": name, "how": how, "commit": commit(), **line}
         temporary = self._path.with_suffix(".part")
         temporary.write_text(json.dumps(self.all(), indent=1) + "\n")
