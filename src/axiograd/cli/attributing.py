@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -136,12 +136,11 @@ def _select(scores: Tensor, targets: Tensor | None) -> Tensor:
     return scores[:, 0] if targets is None else scores.gather(1, targets[:, None])[:, 0]
 
 
-def completeness(found: list[Attributed], name: str) -> list[float | None]:
-    """|Σ A − (F(x) − F(0))| per sample, relative to the root mean square of F(x) − F(0) over all samples."""
-    differences = torch.tensor([a.difference for a in found], dtype=torch.float64)
-    deltas = torch.tensor([a.deltas.get(name, math.nan) for a in found], dtype=torch.float64)
-    relative = Completeness.of(deltas, differences, "zero").relative.tolist()
-    return [None if math.isnan(value) else value for value in relative]
+def relative(deltas: Sequence[float], differences: Sequence[float]) -> list[float | None]:
+    """|Σ A − (F(x) − F(0))| per sample, relative to the root mean square of F(x) − F(0) over all that are given."""
+    numbers = [torch.tensor(each, dtype=torch.float64) for each in (deltas, differences)]
+    found = Completeness.of(numbers[0], numbers[1], "zero").relative.tolist()
+    return [None if math.isnan(value) else value for value in found]
 
 
 def describe(found: Attributed, names: Any, top: int) -> list[dict[str, Any]]:

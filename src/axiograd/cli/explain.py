@@ -12,10 +12,11 @@ from axiograd.cli.output import Output, plain_table, speaking, words
 from axiograd.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from axiograd.cli.attributing import Attributed
     from axiograd.cli.classes import ClassNames
     from axiograd.cli.inputs import Given
     from axiograd.cli.methods import Methods
-    from axiograd.cli.picturing import Story
+    from axiograd.cli.picturing import Story, Wishes
     from axiograd.cli.samples import Samples
 
 KINDS = ("overlay", "signed", "positive")
@@ -50,6 +51,14 @@ def explain(
     steps: options.Steps = 128,
     seed: options.Seed = 0,
     kind: Annotated[str, typer.Option(help="Figures: overlay, signed or positive.")] = "overlay",
+    pool: Annotated[
+        int | None,
+        typer.Option(
+            help="Show sums over windows of N × N pixels; 1: the raw map.  [default: 8 for photos]",
+            min=1,
+            show_default=False,
+        ),
+    ] = None,
     *,
     standardise: options.Standardise = False,
     skip_damaged: options.SkipDamaged = False,
@@ -76,6 +85,7 @@ def explain(
     with speaking(as_json=json) as output:
         from axiograd.cli.inputs import read_inputs, read_model
         from axiograd.cli.methods import Methods, read_methods
+        from axiograd.cli.picturing import Wishes
         from axiograd.runs.files import check_writable
 
         if figures or arrays or report:
@@ -99,15 +109,12 @@ def explain(
         if limit is not None:
             samples = samples.choose(range(min(limit, len(samples))))
         chosen = Methods(names, given.model, context.params, steps=steps, seed=seed)
-        story = _attributed(output, given, chosen, samples, target, batch_size, classes, skip_damaged=skip_damaged)
-        answer = _answer(story, top)
-        _show(output, story, answer, top)
         shape = cast("Literal['overlay', 'signed', 'positive']", kind)
-        answer["files"] = _write(output, story, out, shape, answer["costs"], figures, arrays, report)
-        output.answer(answer)
+        wishes = Wishes(out, shape, pool, figures, arrays, report)
+        _explain(output, given, chosen, samples, target, batch_size, classes, wishes, top, skip_damaged=skip_damaged)
 
 
-def _attributed(
+def _explain(
     output: Output,
     given: Given,
     methods: Methods,
@@ -115,13 +122,17 @@ def _attributed(
     target: str,
     batch: int,
     classes: Path | None,
+    wishes: Wishes,
+    top: int,
     *,
     skip_damaged: bool,
-) -> Story:
+) -> None:
+    """Sample after sample: attributed, drawn, stored, and forgotten but for its numbers."""
     from functools import cache
 
+    from axiograd.attribution.methods import METHODS
     from axiograd.cli.attributing import attribute, like_of
-    from axiograd.cli.picturing import Story
+    from axiograd.cli.picturing import Story, album
 
     @cache
     def names(n_outputs: int) -> ClassNames:
@@ -131,49 +142,58 @@ def _attributed(
         first = next(iter(samples.batches(64, like_of(methods.model), skip_damaged=True)), None)
         methods.references = None if first is None else first[1]
         samples.skipped.clear()
-    with output.progress() as bar:
-        task = bar.add_task("attributing", total=len(samples))
-        found = list(
-            attribute(
-                methods,
-                samples,
-                target=target,
-                batch=batch,
-                skip_damaged=skip_damaged,
-                names=names,
-                progress=lambda place: bar.update(task, completed=place + 1),
-            )
-        )
-    if not found:
-        raise ConfigurationError(f"{samples.source}: no image could be decoded, so there is nothing to explain.")
-    certificate = methods.certificate(found[0].inputs.unsqueeze(0).to(like_of(methods.model)))
-    return Story(methods, samples, found, names(len(found[0].scores)), certificate, given)
+    story: Story | None = None
+    rows: list[dict[str, Any]] = []
+    with output.progress() as bar, album(wishes) as files:
+        task = bar.add_task("explaining", total=len(samples))
+        for each in attribute(methods, samples, target=target, batch=batch, skip_damaged=skip_damaged, names=names):
+            if story is None:
+                proof = None
+                if any(METHODS[name].certified for name in methods.names):
+                    proof = methods.certificate(each.inputs.unsqueeze(0).to(like_of(methods.model)))
+                story = Story(methods, samples, names(len(each.scores)), proof, given)
+            files.add(story, each)
+            rows.append(_row(story, each, top))
+            bar.update(task, completed=each.place + 1)
+        if story is None:
+            raise ConfigurationError(f"{samples.source}: no image could be decoded, so there is nothing to explain.")
+        answer = _answer(story, rows)
+        written = files.finish(answer["costs"])
+    answer["files"] = written
+    _show(output, story, answer, top)
+    _say_files(output, wishes, written)
+    output.answer(answer)
 
 
-def _answer(story: Story, top: int) -> dict[str, Any]:
-    from axiograd.cli.attributing import completeness, describe
+def _row(story: Story, each: Attributed, top: int) -> dict[str, Any]:
+    from axiograd.cli.attributing import describe
 
-    methods = story.methods
-    errors = {name: completeness(story.found, name) for name in methods.names}
-    rows = [
-        {
-            "name": each.name,
-            "label": each.label,
-            "top": describe(each, story.names, top),
-            "target": each.target,
-            "target_name": story.target(each),
-            "difference_to_baseline": each.difference,
-            "methods": {
-                name: {
-                    "sum": float(each.attributions[name].double().sum()),
-                    "completeness_error": errors[name][i],
-                }
-                for name in methods.names
-            },
-        }
-        for i, each in enumerate(story.found)
-    ]
-    certificate = story.certificate
+    return {
+        "name": each.name,
+        "label": each.label,
+        "top": describe(each, story.names, top),
+        "target": each.target,
+        "target_name": story.target(each),
+        "difference_to_baseline": each.difference,
+        "methods": {
+            name: {"sum": float(found.double().sum()), "completeness_error": each.deltas.get(name)}
+            for name, found in each.attributions.items()
+        },
+    }
+
+
+def _answer(story: Story, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Everything for JSON; errors become relative to what all samples give."""
+    from math import nan
+
+    from axiograd.cli.attributing import relative
+
+    methods, certificate = story.methods, story.certificate
+    differences = [row["difference_to_baseline"] for row in rows]
+    for name in methods.names:
+        deltas = [row["methods"][name]["completeness_error"] for row in rows]
+        for row, error in zip(rows, relative([nan if d is None else d for d in deltas], differences), strict=True):
+            row["methods"][name]["completeness_error"] = error
     return {
         "model": methods.spec,
         "trained": story.given.trained,
@@ -192,12 +212,12 @@ def _answer(story: Story, top: int) -> dict[str, Any]:
 def _show(output: Output, story: Story, answer: dict[str, Any], top: int) -> None:
     if answer["warning"]:
         output.warn("Untrained", answer["warning"])
-    output.say(f"model          {answer['model']}{'' if answer['certified'] else ' (not an X-DNN)'}")
+    output.say(f"model          {answer['model']}{' (not an X-DNN)' if answer['certified'] is False else ''}")
     output.say(f"data           {answer['data']}")
     output.say(f"preprocessing  {answer['preprocessing']}")
     output.say(f"baseline       {answer['baseline']}\n")
     errors = [f"error of\n{story.methods.title(name)}" for name in story.methods.names]
-    single = len(story.found[0].scores) == 1
+    single = "name" not in answer["samples"][0]["top"][0]
     # The class that is attributed is said where it is not simply the first one.
     other = any(row["target"] not in {None, row["top"][0].get("class")} for row in answer["samples"])
     columns = [
@@ -244,34 +264,13 @@ def _show(output: Output, story: Story, answer: dict[str, Any], top: int) -> Non
         output.note(f"Left out, as it cannot be decoded: {name}")
 
 
-def _write(
-    output: Output,
-    story: Story,
-    out: Path,
-    kind: Literal["overlay", "signed", "positive"],
-    costs: list[dict[str, Any]],
-    figures: bool,
-    arrays: bool,
-    report: bool,
-) -> dict[str, Any]:
-    from axiograd.cli import picturing
-
-    files: dict[str, Any] = {}
-    if arrays:
-        files["arrays"] = str(picturing.save_arrays(story, out / "attributions.safetensors"))
-    if figures:
-        with output.progress() as bar:
-            task = bar.add_task("drawing", total=len(story.found))
-            drawn = picturing.draw(story, out, kind, lambda: bar.advance(task))
-        files["figures"] = [str(path) for path in drawn]
-    if report:
-        files["report"] = str(picturing.write_report(story, out / "report.html", costs))
+def _say_files(output: Output, wishes: Wishes, files: dict[str, Any]) -> None:
     if files:
         output.say("")
     if files.get("figures"):
-        output.say(f"Figures: {len(files['figures'])} PNG files in {out}")
-    if arrays:
+        output.say(f"Figures: {len(files['figures'])} PNG files in {wishes.folder}")
+    if "arrays" in files:
         output.say(f"Arrays:  {files['arrays']}")
-    if report:
-        output.say(f"Report:  {files['report']}", style="bold")
-    return files
+    if "report" in files:
+        more = f" and {len(files['pages']) - 1} more pages" if len(files["pages"]) > 1 else ""
+        output.say(f"Report:  {files['report']}{more}", style="bold")

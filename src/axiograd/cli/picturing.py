@@ -1,41 +1,44 @@
-"""What `axiograd explain` leaves in its folder: a figure per sample, the arrays, and the report."""
+"""What `axiograd explain` leaves in its folder, as samples come: a figure per sample, the arrays, and pages."""
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 import sys
-import textwrap
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 import torch
 from torch import Tensor
 
-from axiograd.cli.attributing import Attributed, completeness
+from axiograd.cli.attributing import Attributed, relative
 from axiograd.cli.classes import ClassNames
 from axiograd.cli.inputs import Given
 from axiograd.cli.methods import Methods
 from axiograd.cli.samples import Samples
-from axiograd.errors import MissingExtraError
-from axiograd.runs.files import write_atomically
+from axiograd.runs.streamed import StreamedTensors
 
 if TYPE_CHECKING:
     from axiograd.homogeneity import Certificate
+    from axiograd.report import Report
 
 _IMAGE = 3
 _BARS = 12
+#: Samples of one page: a browser stays fluid, and what is in memory stays small.
+PAGE = 200
+_OWN = re.compile(r"\d{3,}-.+\.png|report(-\d+)?\.html|attributions\.safetensors")
 
 
 @dataclass(frozen=True)
 class Story:
-    """Everything that the files tell about."""
+    """What all samples have in common."""
 
     methods: Methods
     samples: Samples
-    found: list[Attributed]
     names: ClassNames
     certificate: Certificate | None
     given: Given
@@ -60,107 +63,181 @@ class Story:
         return each.inputs if self.samples.pixels is None else self.samples.pixels.picture(each.inputs)
 
 
-def draw(
-    story: Story, folder: Path, kind: Literal["overlay", "signed", "positive"], progress: Callable[[], object]
-) -> list[Path]:
-    """One PNG per sample: its methods beside the image, or for a row of a table the bars of each method."""
+@dataclass(frozen=True)
+class Wishes:
+    """What is to be written, and where."""
+
+    folder: Path
+    kind: Literal["overlay", "signed", "positive"] = "overlay"
+    pool: int | None = None
+    figures: bool = True
+    arrays: bool = True
+    report: bool = True
+
+
+@dataclass
+class Album:
+    """The files of one run; a sample is drawn and stored when it comes, and then forgotten."""
+
+    wishes: Wishes
+    stream: StreamedTensors
+    story: Story | None = None
+    figures: list[Path] = field(default_factory=list)
+    pages: list[Path] = field(default_factory=list)
+    _names: list[str] = field(default_factory=list)
+    _waiting: list[Attributed] = field(default_factory=list)
+    _first: Report | None = None
+
+    def add(self, story: Story, each: Attributed) -> None:
+        """Draw and store one sample."""
+        self.story = story
+        self._names.append(each.name)
+        if self.wishes.arrays:
+            # -1 stands for the single output of a model that has no classes.
+            target = torch.tensor(-1 if each.target is None else each.target)
+            tensors = {"inputs": each.inputs, "scores": each.scores, "targets": target, **each.attributions}
+            self.stream.add(str(each.place), tensors)
+        if self.wishes.figures:
+            self.figures += draw(story, each, self.wishes)
+        if self.wishes.report:
+            self._waiting.append(each)
+            if len(self._waiting) == PAGE and len(story.samples) > PAGE:
+                self._turn(story)
+
+    def _turn(self, story: Story) -> None:
+        """Make a page of the samples that wait; the first is kept until the costs are known."""
+        number = 1 if self._first is None else len(self.pages) + 2
+        report = new_report(story, self.wishes, number, -(-len(story.samples) // PAGE))
+        errors = {name: _relative(self._waiting, name) for name in story.methods.names}
+        for i, each in enumerate(self._waiting):
+            add_sample(report, story, each, {name: found[i] for name, found in errors.items()})
+        self._waiting.clear()
+        if number == 1:
+            self._first = report
+        else:
+            self.pages.append(report.write(self.wishes.folder / page_name(number)))
+
+    def finish(self, costs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Write what is left, and remove what an earlier run with more samples left in the folder."""
+        folder, story, files = self.wishes.folder, self.story, dict[str, Any]()
+        if story is None:
+            return files
+        if self.wishes.arrays:
+            about = {
+                "model": story.methods.spec,
+                "baseline": story.samples.zero,
+                "preprocessing": story.samples.prepared,
+                "samples": "\n".join(self._names),
+            }
+            files["arrays"] = str(self.stream.write(folder / "attributions.safetensors", about))
+        if self.wishes.figures:
+            files["figures"] = [str(path) for path in self.figures]
+        if self.wishes.report:
+            if self._waiting:
+                self._turn(story)
+            rows = [{key.replace("_", " "): value for key, value in cost.items()} for cost in costs]
+            first = cast("Report", self._first)
+            first.add_table("What each method cost", rows, section="Cost", note="Measured in this run.")
+            self.pages.insert(0, first.write(folder / page_name(1)))
+            files["report"] = str(self.pages[0])
+            files["pages"] = [str(page) for page in self.pages]
+        self._clear(folder)
+        return files
+
+    def _clear(self, folder: Path) -> None:
+        """Old pictures beside new ones would be taken for this run's."""
+        kept = {path.name for path in (*self.figures, *self.pages)} | {"attributions.safetensors"}
+        marks = ("report.html", "attributions.safetensors")
+        if not any((folder / mark).is_file() for mark in marks):
+            return
+        for path in folder.iterdir():
+            stale = path.name not in kept and _OWN.fullmatch(path.name) and path.is_file()
+            kind_written = self.wishes.figures if path.suffix == ".png" else self.wishes.report
+            if stale and kind_written:
+                path.unlink()
+
+
+@contextmanager
+def album(wishes: Wishes) -> Iterator[Album]:
+    """The files of a run; without an end, none of the arrays is kept."""
+    with StreamedTensors() as stream:
+        yield Album(wishes, stream)
+
+
+def page_name(number: int) -> str:
+    """report.html, report-2.html, …"""
+    return "report.html" if number == 1 else f"report-{number}.html"
+
+
+def draw(story: Story, each: Attributed, wishes: Wishes) -> list[Path]:
+    """The PNG of a sample: its methods beside the image, or for a row of a table the bars of each method."""
     from axiograd.report import compare, feature_bars
 
+    stem = f"{each.place:03d}-{_file_name(each.name)}"
+    untrained = "" if story.given.warning is None else "UNTRAINED MODEL · "
+    note = f"baseline: {story.samples.zero}"
+    if each.inputs.dim() == _IMAGE:
+        maps = {story.methods.title(name): [a] for name, a in each.attributions.items()}
+        path = wishes.folder / f"{stem}.png"
+        title = f"{untrained}{_short(each.name)} · {_short(story.target(each))}"
+        image = [story.picture(each)]
+        compare(image, maps, kind=wishes.kind, pool=wishes.pool, title=title, note=note, path=path)
+        return [path]
     written = []
-    for each in story.found:
-        stem = f"{each.place:03d}-{_file_name(each.name)}"
-        untrained = "" if story.given.warning is None else "UNTRAINED MODEL · "
-        words = f"{untrained}{story.target(each)} · baseline: {story.samples.zero}"
-        if each.inputs.dim() == _IMAGE:
-            maps = {story.methods.title(name): a for name, a in each.attributions.items()}
-            path = folder / f"{stem}.png"
-            title = f"{each.name}\n{words}"
-            compare([story.picture(each)], {k: [m] for k, m in maps.items()}, kind=kind, title=title, path=path)
-            written.append(path)
-        elif each.inputs.dim() == 1:
-            for name, attribution in each.attributions.items():
-                path = folder / (f"{stem}.png" if len(each.attributions) == 1 else f"{stem}-{name}.png")
-                title = f"{untrained}{each.name} · {story.methods.title(name)} of {story.target(each)}"
-                features, values = story.row(each)
-                feature_bars(
-                    story.by_feature(attribution),
-                    features,
-                    values=values,
-                    top=_BARS,
-                    title=title,
-                    note=f"baseline: {story.samples.zero}",
-                    path=path,
-                )
-                written.append(path)
-        progress()
+    for name, attribution in each.attributions.items() if each.inputs.dim() == 1 else ():
+        path = wishes.folder / (f"{stem}.png" if len(each.attributions) == 1 else f"{stem}-{name}.png")
+        title = f"{untrained}{_short(each.name)} · {story.methods.title(name)} of {_short(story.target(each))}"
+        features, values = story.row(each)
+        summed = story.by_feature(attribution)
+        feature_bars(summed, features, values=values, top=_BARS, title=title, note=note, path=path)
+        written.append(path)
     return written
 
 
-def save_arrays(story: Story, path: Path) -> Path:
-    """Inputs, scores, targets and attributions as safetensors; the header says what they are."""
-    try:
-        from safetensors.torch import save
-    except ImportError as error:
-        raise MissingExtraError("safetensors", "storage", "saving arrays") from error
-
-    found = story.found
-    # -1 stands for the single output of a model that has no classes.
-    targets = torch.tensor([-1 if each.target is None else each.target for each in found])
-    tensors: dict[str, Tensor] = {"targets": targets, "scores": torch.stack([each.scores for each in found])}
-    groups: dict[str, list[Tensor]] = {"inputs": [each.inputs for each in found]}
-    groups |= {name: [each.attributions[name] for each in found] for name in story.methods.names}
-    for name, parts in groups.items():
-        if len({part.shape for part in parts}) == 1:
-            tensors[name] = torch.stack(parts)
-        else:
-            tensors |= {f"{name}/{each.place}": part for each, part in zip(found, parts, strict=True)}
-    about = {
-        "model": story.methods.spec,
-        "baseline": story.samples.zero,
-        "preprocessing": story.samples.prepared,
-        "samples": "\n".join(each.name for each in found),
-    }
-    content: bytes = save({name: tensor.contiguous() for name, tensor in tensors.items()}, metadata=about)
-    return write_atomically(path, content)
-
-
-def write_report(story: Story, path: Path, costs: Sequence[dict[str, Any]]) -> Path:
-    """The HTML page with every sample, the certificate and the cost of each method."""
+def new_report(story: Story, wishes: Wishes, number: int, count: int) -> Report:
+    """A page with everything but its samples."""
     from axiograd.report import Report
 
-    titles = {name: story.methods.title(name) for name in story.methods.names}
-    report = Report(
-        f"What {story.methods.spec} looks at",
-        lead=_lead(story, ", ".join(titles.values())),
+    titles = ", ".join(story.methods.title(name) for name in story.methods.names)
+    others = {f"Page {i}": page_name(i) for i in range(1, count + 1) if i != number}
+    return Report(
+        f"What {story.methods.spec} looks at" + (f", page {number} of {count}" if count > 1 else ""),
+        lead=_lead(story, titles),
         command=shlex.join(["axiograd", *sys.argv[1:]]),
         model_name=story.methods.spec,
         data=story.samples.source,
         baseline=story.samples.zero,
-        certificate=story.certificate,
+        certificate=story.certificate if number == 1 else None,
         facts={"preprocessing": story.samples.prepared}
         | ({} if story.given.warning is None else {"weights": "random: the model is untrained"}),
         max_side=256,  # the usual crops of 224 and 227 stay as they are
+        pool=wishes.pool,
+        others=others,
     )
-    errors = {name: completeness(story.found, name) for name in titles}
-    for i, each in enumerate(story.found):
-        image = each.inputs.dim() == _IMAGE
-        features, values = (None, None) if image else story.row(each)
-        labelled = each.label is not None and len(each.scores) > each.label
-        report.add_sample(
-            each.name,
-            {titles[name]: a if image else story.by_feature(a) for name, a in each.attributions.items()},
-            image=story.picture(each) if image else None,
-            label=story.names[cast("int", each.label)] if labelled else each.label,
-            prediction=story.names[each.predicted] if len(each.scores) > 1 else each.predicted,
-            score=float(each.scores[0 if each.target is None else each.target]),
-            completeness={titles[name]: values[i] for name, values in errors.items()},
-            values=values,
-            features=features,
-            details={"target": story.target(each)},
-        )
-    rows = [{key.replace("_", " "): value for key, value in cost.items()} for cost in costs]
-    report.add_table("What each method cost", rows, section="Cost", note="Measured in this run.")
-    return report.write(path)
+
+
+def add_sample(report: Report, story: Story, each: Attributed, errors: dict[str, float | None]) -> None:
+    """One sample of a page."""
+    titles = {name: story.methods.title(name) for name in story.methods.names}
+    image = each.inputs.dim() == _IMAGE
+    features, values = (None, None) if image else story.row(each)
+    labelled = each.label is not None and len(each.scores) > each.label
+    report.add_sample(
+        each.name,
+        {titles[name]: a if image else story.by_feature(a) for name, a in each.attributions.items()},
+        image=story.picture(each) if image else None,
+        label=story.names[cast("int", each.label)] if labelled else each.label,
+        prediction=story.names[each.predicted] if len(each.scores) > 1 else each.predicted,
+        score=float(each.scores[0 if each.target is None else each.target]),
+        completeness={titles[name]: error for name, error in errors.items()},
+        values=values,
+        features=features,
+        details={"target": story.target(each)},
+    )
+
+
+def _relative(found: Sequence[Attributed], name: str) -> list[float | None]:
+    return relative([a.deltas.get(name, math.nan) for a in found], [a.difference for a in found])
 
 
 def _lead(story: Story, titles: str) -> str:
@@ -168,9 +245,9 @@ def _lead(story: Story, titles: str) -> str:
     return lead if story.given.warning is None else f"Untrained: {story.given.warning} {lead}"
 
 
-def _lines(*parts: str, width: int) -> str:
-    """A title of several lines, as wide as the figure."""
-    return "\n".join(textwrap.fill(part, width) for part in parts)
+def _short(name: str, width: int = 40) -> str:
+    """A name that leaves a title in one line, its end kept: files of one folder begin alike."""
+    return name if len(name) <= width else f"…{name[1 - width :]}"
 
 
 def _file_name(name: str) -> str:

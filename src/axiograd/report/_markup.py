@@ -120,7 +120,7 @@ def made_markup(facts: Mapping[str, Any], commands: Sequence[tuple[str, str]]) -
 
 
 def navigation_markup(entries: Sequence[tuple[str, str]]) -> str:
-    links = "".join(f'<a href="#{target}">{inline(name)}</a>' for target, name in entries)
+    links = "".join(f'<a href="{text(target)}">{inline(name)}</a>' for target, name in entries)
     return f'<nav aria-label="Sections">{links}</nav>'
 
 

@@ -16,6 +16,8 @@ Channels: TypeAlias = Literal["sum", "mean"]
 
 #: Colours stop getting stronger above this percentile of |attribution|, so that one outlier does not fade all others.
 CLIP = 99.5
+#: Images of at least so many pixels a side are photos: signs of neighbours cancel, and sums over windows show more.
+PHOTO, WINDOW = 128, 8
 
 _MAP, _PICTURE, _BATCH = 2, 3, 4
 _GREY, _RGB = 1, 3
@@ -59,6 +61,39 @@ def to_map(values: Any, channels: Channels = "sum") -> Array:
     if array.ndim != _MAP:
         raise InputError(f"A heatmap needs [height, width] or [channels, height, width], got shape {array.shape}.")
     return array
+
+
+def window_sums(values: Array, size: int) -> Array:
+    """Sums over windows of size × size pixels, smaller ones at the far edges: they add up to what the pixels do.
+
+    >>> window_sums(np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]), 2).tolist()
+    [[12.0, 9.0]]
+    """
+    if size == 1:
+        return values
+    rows = np.add.reduceat(values, np.arange(0, values.shape[0], size), axis=0)
+    return np.asarray(np.add.reduceat(rows, np.arange(0, values.shape[1], size), axis=1), dtype=np.float64)
+
+
+def in_windows(values: Array, size: int) -> Array:
+    """A map of the same shape in which each pixel shows its window's sum."""
+    if size == 1:
+        return values
+    sums = window_sums(values, size).repeat(size, axis=0).repeat(size, axis=1)
+    return sums[: values.shape[0], : values.shape[1]]
+
+
+def window_for(shape: Sequence[int], pool: int | None) -> int:
+    """The side of the windows that a map is shown in: as wished, or by default 8 for photos and 1 for small images.
+
+    >>> window_for((224, 224), None), window_for((28, 28), None), window_for((224, 224), 1)
+    (8, 1, 1)
+    """
+    if pool is None:
+        return WINDOW if min(shape[-2:]) >= PHOTO else 1
+    if pool < 1:
+        raise ConfigurationError(f"pool={pool!r}: expected a number of pixels, 1 for the raw map.")
+    return pool
 
 
 def to_maps(values: Any, channels: Channels = "sum") -> list[Array]:

@@ -3,7 +3,8 @@
 import io
 import os
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -101,8 +102,28 @@ def render(figure: Any, kind: str = ".png", dpi: int = 200) -> bytes:
     undated = {".png": {}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
     # Type 42 keeps text as text, which print shops and screen readers want.
     with mpl.rc_context({"pdf.fonttype": 42, "svg.hashsalt": "axiograd"}):
-        figure.savefig(buffer, format=kind[1:], dpi=dpi, metadata=undated[kind])
+        if kind == ".png" and hasattr(figure.canvas, "print_png"):
+            with _laid_out(figure, dpi):
+                figure.canvas.print_png(buffer)
+        else:
+            figure.savefig(buffer, format=kind[1:], dpi=dpi, metadata=undated[kind])
     return buffer.getvalue()
+
+
+@contextmanager
+def _laid_out(figure: Any, dpi: int) -> Iterator[None]:
+    """The figure laid out at this resolution; `savefig` would draw everything twice for that."""
+    engine, before = figure.get_layout_engine(), figure.dpi
+    figure.dpi = dpi
+    if engine is not None:
+        engine.execute(figure)
+        figure.set_layout_engine("none")
+    try:
+        yield
+    finally:
+        figure.dpi = before
+        if engine is not None:
+            figure.set_layout_engine(engine)
 
 
 def save(figure: Any, path: Destination, *, dpi: int = 200) -> Any:

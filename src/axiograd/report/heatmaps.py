@@ -8,7 +8,17 @@ import numpy as np
 
 from axiograd.errors import ConfigurationError, InputError
 from axiograd.report import canvas
-from axiograd.report.arrays import CLIP, Array, Channels, Limit, separate, to_image, to_maps
+from axiograd.report.arrays import (
+    CLIP,
+    Array,
+    Channels,
+    Limit,
+    in_windows,
+    separate,
+    to_image,
+    to_maps,
+    window_for,
+)
 from axiograd.report.colours import colour, matplotlib_map
 
 Kind: TypeAlias = Literal["signed", "positive", "overlay"]
@@ -39,15 +49,18 @@ def heatmap(
     scale: Scale = "shared",
     clip: float = CLIP,
     channels: Channels = "sum",
+    pool: int | None = None,
     titles: Sequence[str] = (),
     title: str | None = None,
+    note: str = "",
     columns: int | None = None,
     path: canvas.Destination = None,
 ) -> Any:
     """Attributions as colours, blue below zero and orange above, with one colour bar; a batch becomes a grid.
 
     ``attribution`` is [height, width], [channels, height, width], a batch of the latter, or a sequence. "signed" and
-    "positive" show the map (with the image beside it where given), "overlay" tints the grey image with it.
+    "positive" show the map (with the image beside it where given), "overlay" tints the grey image with it. ``pool``
+    sums over windows of so many pixels, which keeps the total: by default 8 for photos, 1 for small images.
 
     >>> import torch
     >>> figure = heatmap(torch.randn(4, 3, 8, 8), titles=["a", "b", "c", "d"])
@@ -56,6 +69,8 @@ def heatmap(
     """
     _check(kind, scale)
     maps = to_maps(attribution, channels)
+    window = window_for(maps[0].shape, pool)
+    maps = [in_windows(values, window) for values in maps]
     images = _images(image, maps)
     if kind == "overlay" and images is None:
         raise ConfigurationError("kind='overlay' tints an image: pass image=…, or use kind='signed'.")
@@ -80,7 +95,8 @@ def heatmap(
     for unused in flat[len(maps) * (2 if paired else 1) :]:
         unused.set_visible(False)
     used = [a for a in flat if a.get_visible()]
-    _finish(figure, used, limits, kind=kind, scale=scale, channels=channels, title=title)
+    notes = [f"sums over {window} × {window} pixels" if window > 1 else "", note]
+    _finish(figure, used, limits, kind=kind, scale=scale, channels=channels, title=title, notes=notes)
     return canvas.save(figure, path)
 
 
@@ -92,11 +108,13 @@ def compare(
     scale: Scale = "per-image",
     clip: float = CLIP,
     channels: Channels = "sum",
+    pool: int | None = None,
     titles: Sequence[str] = (),
     title: str | None = None,
+    note: str = "",
     path: canvas.Destination = None,
 ) -> Any:
-    """One row per sample: the image, then its attribution by each method.
+    """One row per sample: the image, then its attribution by each method; ``pool`` as in `heatmap`.
 
     >>> import torch
     >>> x = torch.rand(2, 1, 8, 8)
@@ -108,6 +126,8 @@ def compare(
     if not attributions:
         raise InputError("compare needs at least one method: {'X-Gradient': attribution, …}.")
     columns = [to_maps(a, channels) for a in attributions.values()]
+    window = window_for(columns[0][0].shape, pool)
+    columns = [[in_windows(values, window) for values in maps] for maps in columns]
     images = _images(image, columns[0])
     if images is None or any(len(c) != len(images) for c in columns):
         raise InputError(
@@ -127,7 +147,9 @@ def compare(
                 label.set_parse_math(False)
     for column, name in enumerate(["image", *attributions]):
         canvas.title_axes(axes[0, column], name)
-    _finish(figure, list(axes.ravel()), limits, kind=kind, scale=scale, channels=channels, title=title)
+    notes = [f"sums over {window} × {window} pixels" if window > 1 else "", note]
+    used = list(axes.ravel())
+    _finish(figure, used, limits, kind=kind, scale=scale, channels=channels, title=title, notes=notes)
     return canvas.save(figure, path)
 
 
@@ -215,7 +237,15 @@ def _panel_title(name: str, limit: Limit, scale: str) -> str:
 
 
 def _finish(
-    figure: Any, axes: list[Any], limits: Sequence[Limit], *, kind: Kind, scale: str, channels: str, title: str | None
+    figure: Any,
+    axes: list[Any],
+    limits: Sequence[Limit],
+    *,
+    kind: Kind,
+    scale: str,
+    channels: str,
+    title: str | None,
+    notes: Sequence[str],
 ) -> None:
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
@@ -237,4 +267,4 @@ def _finish(
     )
     hidden = "negative values not shown" if kind == "positive" else ""
     canvas.title_figure(figure, title)
-    canvas.note_figure(figure, [f"{channels} over channels", ends, hidden])
+    canvas.note_figure(figure, [f"{channels} over channels", *notes, ends, hidden])

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import torch
 
@@ -15,7 +16,7 @@ from axiograd.report import _markup as markup
 from axiograd.report._escape import paragraphs, text
 from axiograd.report._png import as_uri
 from axiograd.report._tables import as_rows, table
-from axiograd.report.arrays import CLIP, Channels
+from axiograd.report.arrays import CLIP, Channels, window_for
 from axiograd.report.canvas import render
 from axiograd.report.colours import ANCHORS
 from axiograd.report.sample import Sample, read_sample
@@ -50,12 +51,16 @@ class Report:
         channels: Channels = "sum",
         clip: float = CLIP,
         max_side: int = 224,
+        pool: int | None = None,
+        others: Mapping[str, str] | None = None,
     ) -> None:
         if max_side < 1:
             raise ConfigurationError(f"max_side={max_side}: expected at least one pixel.")
         self.title, self.lead, self.headline = str(title), lead, dict(headline or {})
         self.summary = {"model": model_name, "data": data, "baseline": baseline, **(facts or {})}
         self.channels, self.clip, self.max_side = channels, clip, max_side
+        #: The side of the windows that maps are first shown in, None for photos alone; and pages beside this one.
+        self.pool, self.others = pool, dict(others or {})
         self._commands: list[tuple[str, str]] = [(command, "")] if command else []
         self._certificates: dict[str, Any] = {}
         self._steps: list[markup.Step] = []
@@ -215,7 +220,10 @@ class Report:
         return markup.document(
             title=self.title,
             header=self._header(),
-            navigation=markup.navigation_markup([(target, name) for target, name, there in entries if there]),
+            navigation=markup.navigation_markup(
+                [(f"#{target}", name) for target, name, there in entries if there]
+                + [(quote(file), name) for name, file in self.others.items()]
+            ),
             body="\n".join(part for part in body if part),
             data=self._data(),
             payloads=[s.payload for s in self._samples],
@@ -243,8 +251,9 @@ class Report:
             return paragraphs("Orange features speak for the target, blue ones against it.")
         return paragraphs(
             f"Orange pixels speak for the target, blue ones against it: the {self.channels} over channels, in colours "
-            f"that end at the {self.clip:g}th percentile of each map. Values that you read by pointing are rounded, by "
-            "at most 0.8 % of the largest."
+            f"that end at the {self.clip:g}th percentile of each map. The slider sums over windows of pixels, which "
+            "keeps the total; neighbours of opposite sign hide each other. Values that you read by pointing are "
+            "rounded, by at most 0.8 % of the largest pixel."
         )
 
     def _data(self) -> dict[str, Any]:
@@ -257,8 +266,13 @@ class Report:
         ]
         return {
             "anchors": ANCHORS, "views": views, "features": features, "samples": samples,
-            "featured": self._featured,
+            "featured": self._featured, "clip": self.clip, "pool": self._window(),
         }  # fmt: skip
+
+    def _window(self) -> int:
+        """By default that of photos, if there are any."""
+        shapes = [s.size for s in self._samples if s.size]
+        return max((window_for(shape, self.pool) for shape in shapes), default=1)
 
     def _block(self, section: str, block: str) -> None:
         if section:

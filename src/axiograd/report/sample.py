@@ -24,6 +24,8 @@ class Sample:
     payload: dict[str, Any]
     views: tuple[str, ...]
     features: tuple[str, ...] = field(default=())
+    #: Height and width of its maps before they are made smaller.
+    size: tuple[int, ...] = ()
 
 
 def read_sample(
@@ -65,7 +67,7 @@ def read_sample(
     shape, payload = _pictures(name, arrays, image, channels, clip, max_side)
     index["shape"] = shape
     payload["boxes"] = [[float(edge) for edge in box] for box in boxes]
-    return Sample(index, payload, views)
+    return Sample(index, payload, views, size=arrays[0].shape[-2:])
 
 
 def _per_view(given: Any, named: Mapping[str, Any]) -> list[Any]:

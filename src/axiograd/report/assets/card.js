@@ -83,6 +83,6 @@ class Card {
     if (!this.drawn) return;
     this.slider.set(this.view);
     this.describe();
-    this.drawn.draw(this.view, this.settings.blend, this.settings.shared);
+    this.drawn.draw(this.view, this.settings.blend, this.settings.shared, this.settings.pool);
   }
 }

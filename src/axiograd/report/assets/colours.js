@@ -32,6 +32,25 @@ function unpack(map) {
   return values;
 }
 
+// Sums over windows of size × size pixels, which add up to what the pixels do; each pixel shows its window's.
+function inWindows(values, width, height, size, each) {
+  if (size === 1 && each === 1) return values;
+  const across = Math.ceil(width / size);
+  const sums = new Float64Array(across * Math.ceil(height / size));
+  const window = (i) => Math.floor(Math.floor(i / width) / size) * across + Math.floor((i % width) / size);
+  for (let i = 0; i < values.length; i++) sums[window(i)] += each * values[i];
+  return Float32Array.from(values, (_, i) => sums[window(i)]);
+}
+
+// Where colours end: at a percentile of what is not counted twice, so that one outlier does not fade all others.
+function percentile(values, share) {
+  const sizes = Float32Array.from(values, Math.abs).sort();
+  const at = (share / 100) * (sizes.length - 1);
+  const low = sizes[Math.floor(at)];
+  const found = low + (at - Math.floor(at)) * (sizes[Math.ceil(at)] - low);
+  return found || sizes[sizes.length - 1] || 1;
+}
+
 // blend 0: the image alone; 0.5: the image, tinted where attributions are large; 1: the map alone.
 function paint(canvas, values, limit, blend) {
   const context = canvas.getContext("2d");

@@ -39,12 +39,16 @@ class Detail {
     const payload = readPayload(id);
     this.view = Math.min(view, this.sample.views.length - 1);
     this.blend = this.settings.blend;
+    this.pool = this.settings.pool;
     this.large = drawing(this.sample, payload, { focusable: true, top: 30 });
     this.small = payload.bars ? [] : this.sample.views.map((_, i) => ({ view: i, drawn: drawing(this.sample, payload) }));
     this.slider = viewSlider(this.sample, this.view, (to) => this.show(to), "View");
     this.slider.input.dataset.keep = "view";
     const blend = blendSlider(this.blend, (to) => { this.blend = to; this.show(this.view); }, "From image to heatmap");
     blend.box.hidden = !payload.image;
+    const pool = poolSlider(this.pool, (to) => { this.pool = to; this.show(this.view); }, "Window that is summed over");
+    pool.input.dataset.keep = "pool";
+    pool.box.hidden = Boolean(payload.bars);
     this.bar = payload.bars ? null : colourBar();
     this.table = element("div", { className: "table" });
     const order = this.neighbours();
@@ -60,7 +64,7 @@ class Detail {
           element("button", { type: "button", textContent: "Close", "data-keep": "close", onclick: () => this.dialog.close() }))),
       element("div", { className: "detail-body" },
         element("div", { className: payload.bars ? "large tabular" : "large" },
-          this.large.root, this.bar && this.bar.root, this.slider.box, blend.box),
+          this.large.root, this.bar && this.bar.root, this.slider.box, blend.box, pool.box),
         element("div", { className: "beside" }, this.multiples(payload), this.details(), this.table)));
     this.show(this.view);
     if (!this.dialog.open) this.dialog.showModal();
@@ -82,10 +86,10 @@ class Detail {
 
   show(view) {
     this.view = view;
-    this.large.draw(view, this.blend, this.settings.shared);
-    if (this.bar) this.bar.set(this.large.limit(view, this.settings.shared));
+    this.large.draw(view, this.blend, this.settings.shared, this.pool);
+    if (this.bar) this.bar.set(this.large.limit(view, this.settings.shared, this.pool));
     for (const { view: each, drawn } of this.small) {
-      drawn.draw(each, 1, this.settings.shared);
+      drawn.draw(each, 1, this.settings.shared, this.pool);
       drawn.root.closest("figure")?.classList.toggle("chosen", each === view);
     }
     this.numbers();

@@ -56,6 +56,26 @@ function blendWords(blend) {
   return `${Math.round(100 * blend)} % heatmap`;
 }
 
+// Windows over which attributions are summed; one click on "pixels" shows the raw map.
+const WINDOWS = [1, 2, 4, 8, 16, 32];
+
+function poolSlider(pool, onchange, label) {
+  const nearest = (size) => WINDOWS.reduce((best, each, i) => (Math.abs(each - size) < Math.abs(WINDOWS[best] - size) ? i : best), 0);
+  const shown = element("span");
+  const raw = element("button", { type: "button", className: "raw", textContent: "pixels", title: "Show the raw map",
+    onclick: () => { set(1); onchange(1); } });
+  const input = element("input", { type: "range", min: 0, max: WINDOWS.length - 1, step: 1, "aria-label": label,
+    oninput: () => { set(WINDOWS[input.value]); onchange(WINDOWS[input.value]); } });
+  function set(size) {
+    input.value = nearest(size);
+    shown.textContent = size === 1 ? "raw map" : `sums of ${size} × ${size}`;
+    input.setAttribute("aria-valuetext", shown.textContent);
+    raw.disabled = size === 1;
+  }
+  set(pool);
+  return { box: element("div", { className: "slider pool" }, raw, input, shown), input, set };
+}
+
 function isTyping(target) {
   return target.closest("input, select, textarea") !== null;
 }

@@ -13,7 +13,7 @@ function showFeatured(box) {
 
 function picture(sample, payload, view) {
   const drawn = drawing(sample, payload);
-  drawn.draw(view, 1, false);
+  drawn.draw(view, 1, false, data.pool);
   return drawn.root;
 }
 

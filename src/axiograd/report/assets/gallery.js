@@ -5,21 +5,24 @@ const MORE = 48;
 
 class Gallery {
   constructor(section) {
-    this.settings = { view: 0, blend: 0.5, shared: false };
+    this.settings = { view: 0, blend: 0.5, shared: false, pool: data.pool };
     this.shown = FIRST;
     this.grid = element("div", { className: "grid" });
     this.count = element("p", { className: "count", role: "status" });
     this.more = element("p", { className: "more" });
-    this.cards = data.samples.map((sample, id) => new Card(sample, id, this.settings));
+    this.cards = new Map(); // made when they are first shown: a page may have thousands
+    this.matching = [];
     this.observer = new IntersectionObserver((entries) => {
       for (const { target, isIntersecting } of entries) isIntersecting ? target.card.enter() : target.card.leave();
     }, { rootMargin: "500px 0px" });
     const keys = element("p", { className: "note keys", textContent: "Keys: / filters, v changes the view of all samples; "
       + "in a sample, n and p step to the next and the previous, arrows move sliders and, on the picture, from pixel to pixel." });
     section.append(this.filters(), this.sliders(), this.count, this.grid, this.more, keys);
-    this.detail = new Detail(this.settings, () => this.matching.map((card) => card.id));
+    this.detail = new Detail(this.settings, () => this.matching);
     this.update();
     window.addEventListener("hashchange", () => this.follow());
+    window.addEventListener("beforeprint", () => this.print());
+    window.addEventListener("afterprint", () => { this.shown = this.before ?? this.shown; this.update(); });
     this.follow();
   }
 
@@ -27,8 +30,22 @@ class Gallery {
     const found = /^#sample-(\d+)$/.exec(location.hash);
     if (found && data.samples[found[1]]) {
       const id = Number(found[1]);
-      this.detail.open(id, this.cards[id].view);
+      this.detail.open(id, this.card(id).view);
     } else if (this.detail.dialog.open) this.detail.dialog.close();
+  }
+
+  card(id) {
+    if (!this.cards.has(id)) this.cards.set(id, new Card(data.samples[id], id, this.settings));
+    return this.cards.get(id);
+  }
+
+  // Paper has no window that cards come near: all that match are drawn.
+  print() {
+    this.before = this.shown;
+    this.shown = Infinity;
+    this.update();
+    this.observer.disconnect();
+    for (const id of this.matching) this.card(id).enter();
   }
 
   filters() {
@@ -59,32 +76,35 @@ class Gallery {
     this.view = viewSlider(everything, 0, (view) => this.setView(view), "View of all samples");
     this.blend = blendSlider(this.settings.blend, (blend) => { this.settings.blend = blend; this.redraw(); }, "From image to heatmap, all samples");
     this.blend.box.hidden = !data.samples.some((sample) => sample.image);
+    const pool = poolSlider(this.settings.pool, (to) => { this.settings.pool = to; this.redraw(); }, "Window that is summed over, all samples");
+    pool.box.hidden = !data.samples.some((sample) => sample.shape);
     const shared = element("input", { type: "checkbox", onchange: () => { this.settings.shared = shared.checked; this.redraw(); } });
     const bar = colourBar();
     bar.root.querySelector(".ends").replaceChildren(element("span", { textContent: "against" }), element("span", { textContent: "for the target" }));
     const label = element("label", { className: "check", hidden: data.views.length < 2 }, shared, " one colour scale for all views of a sample");
-    return element("div", { className: "sliders" }, this.view.box, this.blend.box, bar.root, label);
+    return element("div", { className: "sliders" }, this.view.box, this.blend.box, pool.box, bar.root, label);
   }
 
   setView(view) {
     this.settings.view = view;
     this.view.set(view);
-    for (const card of this.cards) card.setView(view);
+    for (const card of this.cards.values()) card.setView(view);
   }
 
   // Dragging fires faster than the screen refreshes.
   redraw() {
     cancelAnimationFrame(this.frame);
-    this.frame = requestAnimationFrame(() => { for (const card of this.cards) card.draw(); });
+    this.frame = requestAnimationFrame(() => { for (const card of this.cards.values()) card.draw(); });
   }
 
   update() {
-    this.matching = sorted(this.cards.filter((card) => this.matches(card.sample)), this.order.select.value);
-    const visible = this.matching.slice(0, this.shown);
+    const found = data.samples.map((_, id) => id).filter((id) => this.matches(data.samples[id]));
+    this.matching = sorted(found, this.order.select.value);
+    const visible = this.matching.slice(0, this.shown).map((id) => this.card(id));
     this.observer.disconnect();
     this.grid.replaceChildren(...visible.map((card) => card.root));
     for (const card of visible) this.observer.observe(card.root);
-    const all = this.cards.length;
+    const all = data.samples.length;
     this.count.textContent = this.matching.length === all ? `${all} sample${all === 1 ? "" : "s"}` : `${this.matching.length} of ${all} samples`;
     this.more.replaceChildren();
     const left = this.matching.length - visible.length;
@@ -129,16 +149,16 @@ function outcomes() {
   return data.views.flatMap((name, i) => [[`${i}:true`, `right: ${name}`], [`${i}:false`, `wrong: ${name}`]]);
 }
 
-function sorted(cards, by) {
+function sorted(ids, by) {
   const [key, direction] = by.split("-");
-  if (!key) return cards;
+  if (!key) return ids;
   const sign = direction === "down" ? -1 : 1;
   const value = {
     name: (s) => s.name, class: (s) => s.label ?? "", error: worst,
     score: (s) => (s.score.some((x) => x !== null) ? Math.max(...s.score.map(Number)) : null),
   }[key];
-  return [...cards].sort((a, b) => {
-    const [left, right] = [value(a.sample), value(b.sample)];
+  return [...ids].sort((a, b) => {
+    const [left, right] = [value(data.samples[a]), value(data.samples[b])];
     // What has no number comes last in either direction.
     if (left === null || right === null) return (left === null) - (right === null);
     if (typeof left === "string") return left.localeCompare(right, undefined, { numeric: true });

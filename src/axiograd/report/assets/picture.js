@@ -46,14 +46,32 @@ class Picture {
     return this.unpacked.get(view);
   }
 
-  limit(view, shared) {
-    return shared ? Math.max(...this.payload.maps.map((map) => map.limit)) : this.payload.maps[view].limit;
+  // The side of a window in stored pixels; 1 shows what is stored.
+  window(pool) {
+    return Math.max(1, Math.round(pool / this.payload.block));
   }
 
-  draw(view, blend, shared) {
+  pooled(view, pool) {
+    const size = this.window(pool);
+    if (size === 1) return this.values(view);
+    const key = `${view}/${size}`;
+    if (!this.unpacked.has(key)) {
+      this.unpacked.set(key, inWindows(this.values(view), this.width, this.height, size, this.payload.block ** 2));
+    }
+    return this.unpacked.get(key);
+  }
+
+  limit(view, shared, pool = 1) {
+    const views = shared ? this.payload.maps.map((_, i) => i) : [view];
+    if (this.window(pool) === 1) return Math.max(...views.map((i) => this.payload.maps[i].limit));
+    return Math.max(...views.map((i) => percentile(this.pooled(i, pool), data.clip)));
+  }
+
+  draw(view, blend, shared, pool = 1) {
     this.view = view;
+    this.pool = pool;
     const shown = this.image ? blend : 1;
-    paint(this.canvas, this.values(view), this.limit(view, shared), shown);
+    paint(this.canvas, this.pooled(view, pool), this.limit(view, shared, pool), shown);
     if (this.image) {
       this.image.style.filter = `grayscale(${Math.min(1, 2 * shown)})`;
       this.image.hidden = shown === 1;
@@ -82,17 +100,20 @@ class Picture {
   }
 
   read() {
-    const value = this.values(this.view)[this.row * this.width + this.column];
-    const block = this.payload.block;
-    const range = (at) => (block === 1 ? `${at}` : `${at * block}–${at * block + block - 1}`);
-    this.readout.textContent =
-      `row ${range(this.row)}, column ${range(this.column)}: ${number(value, true)}${block > 1 ? " (mean)" : ""}`;
+    const value = this.pooled(this.view, this.pool)[this.row * this.width + this.column];
+    const { block } = this.payload;
+    const size = this.window(this.pool);
+    const side = size * block;
+    const range = (at) => (side === 1 ? `${at}` : `${Math.floor(at / size) * side}–${(Math.floor(at / size) + 1) * side - 1}`);
+    const words = size > 1 ? " (sum)" : block > 1 ? " (mean)" : "";
+    this.readout.textContent = `row ${range(this.row)}, column ${range(this.column)}: ${number(value, true)}${words}`;
     this.readout.hidden = false;
     this.cursor.hidden = false;
-    this.cursor.style.left = `${(100 * this.column) / this.width}%`;
-    this.cursor.style.top = `${(100 * this.row) / this.height}%`;
-    this.cursor.style.width = `${100 / this.width}%`;
-    this.cursor.style.height = `${100 / this.height}%`;
+    const [left, top] = [this.column, this.row].map((at) => Math.floor(at / size) * size);
+    this.cursor.style.left = `${(100 * left) / this.width}%`;
+    this.cursor.style.top = `${(100 * top) / this.height}%`;
+    this.cursor.style.width = `${(100 * Math.min(size, this.width - left)) / this.width}%`;
+    this.cursor.style.height = `${(100 * Math.min(size, this.height - top)) / this.height}%`;
     this.readout.classList.toggle("above", this.row > 0.7 * this.height);
   }
 
