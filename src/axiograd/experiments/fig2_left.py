@@ -62,6 +62,8 @@ def plan(setting: Setting) -> Plan:
     return Plan(names, settings, (stage,))
 
 
+#: What the networks of Table 2 are measured on.
+_TESTED = f", {N_CONTRAST:,} test images"
 #: Accuracy by contrast, by form, by network.
 Curves = dict[str, dict[str, dict[float, float]]]
 
@@ -110,7 +112,7 @@ def trained(path: Path) -> Curves:
         ]
         means = [statistics.fmean(each) for each in zip(*seeds, strict=True)]
         by_factor = dict(zip(records.settings["contrasts"], means, strict=True))
-        found.setdefault(f"{NETWORKS[name].label}, {data}, {N_CONTRAST:,} test images", {})[kind] = by_factor
+        found.setdefault(f"{NETWORKS[name].label}, {data}{_TESTED}", {})[kind] = by_factor
     return found
 
 
@@ -139,7 +141,7 @@ def figure(records: Records) -> Any:
         axes.set_xlim(1.03, -0.03)
         axes.set_ylim(bottom=0)
         canvas.plain_chart(axes, x_label="contrast α", y_label="top-1 accuracy (%)")
-        canvas.title_axes(axes, name.replace(", ", "\n", 1))
+        canvas.title_axes(axes, name.removesuffix(_TESTED).replace(", ", "\n", 1))
         canvas.legend(axes, loc="lower left")
     for unused in panels[len(found) :]:
         unused.set_visible(False)
