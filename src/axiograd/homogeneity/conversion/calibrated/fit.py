@@ -2,14 +2,13 @@
 
 For y = W h + b of the original, with h of the twin so far and the pre-activation z of the original:
 
-1. v by ridge regression so that c(h) = v · pooled(h, W h) is 1 on the images; then b·c(h) stands for b.
-2. ΔW by ridge regression from patches of h to z − W h − b·c(h). The last layer before a residual sum also makes up for
-   what the other branch has lost.
+1. v by ridge regression so that c(h) = v · (pooled(h, W h), extremes(h)) is 1 on the images; b·c(h) stands for b.
+2. ΔW by ridge regression from patches of h to z − W h − b·c(h), as far as the ReLU behind it lets through. The last
+   layer before a residual sum also makes up for what the other branch has lost.
 
 No labels and no training; images that are held out judge every layer.
 """
 
-import itertools
 import math
 import warnings
 from collections.abc import Iterator
@@ -19,16 +18,18 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from axiograd.homogeneity.conversion.calibrated.graph import Plan, Site, op_name, plan
+from axiograd.homogeneity.conversion.calibrated.graph import Plan, Site, callable_of, op_name, plan
 from axiograd.homogeneity.conversion.calibrated.images import Calibration, read_images
-from axiograd.homogeneity.conversion.calibrated.layers import AffineOfDegreeOne, CappedReLU, scale_channels
+from axiograd.homogeneity.conversion.calibrated.layers import AffineOfDegreeOne, CappedReLU
+from axiograd.homogeneity.conversion.calibrated.patches import can_fit, gather, grouped, patches, places
+from axiograd.homogeneity.conversion.calibrated.regression import Problem, change_of_weights, constant
+from axiograd.homogeneity.conversion.calibrated.shelf import Shelf
 
-#: Systems up to this size are solved in double precision: a ridge keeps larger ones well-conditioned enough.
-_DOUBLE = 1024
-#: Penalties that leave-one-out chooses from, as shares of the mean eigenvalue.
-_PENALTIES = tuple(10.0**k for k in (-5, -4, -3, -2.5, -2, -1.5, -1, -0.5, 0))
 #: The last layer may be this many times as wrong on held-out images as on those that it was fitted to, and some more.
 _TIMES, _MORE = 3.0, 0.1
+#: Every n-th image chooses the penalty of a layer's weights.
+_JUDGING = 5
+_GATES = {"aten::relu", "aten::relu_", "aten::relu6", "aten::hardtanh", "aten::hardtanh_"}
 
 
 @dataclass(frozen=True)
@@ -38,8 +39,10 @@ class LayerFit:
     name: str
     calibration: float
     held_out: float
-    #: Standard deviation of c(h) around 1 on held-out images; 0 for a layer without bias.
+    #: Root mean square of c(h) − 1 on held-out images; 0 for a layer without bias.
     bias_error: float
+    #: Penalty of the weights, as a share of the mean diagonal of the Gram matrix; NaN where they were not fitted.
+    penalty: float = math.nan
 
     def __str__(self) -> str:
         return f"{self.name}: {self.calibration:.3f} calibration, {self.held_out:.3f} held out"
@@ -80,7 +83,8 @@ def calibrated_strip(
 class _Walk:
     def __init__(self, layout: Plan, calibration: Calibration, images: list[Tensor], held: list[Tensor]) -> None:
         self.layout, self.calibration = layout, calibration
-        self.chunks = [*images, *held]
+        self.shelf = Shelf(calibration.memory * 2**30)
+        self.chunks = [_fast(chunk) for chunk in (*images, *held)]
         self.fitted = len(images)
         self.generator = torch.Generator().manual_seed(calibration.seed)
         self.sites = {site.result: site for site in layout.sites}
@@ -118,9 +122,13 @@ class _Walk:
         cap = self.caps.get(node)
         if isinstance(cap, CappedReLU):
             (source,) = node.all_input_nodes
-            self.twin[node] = [cap(y, one) for y, one in zip(self.twin[source], self.ones[source], strict=True)]
+            pairs = zip(self.twin[source], self.ones[source], strict=True)
+            self.twin[node] = [self._keep(cap(y, one)) for y, one in pairs]
         else:
             self.twin[node] = self._apply(node, self.twin)
+        carried = next((self.ones[source] for source in node.all_input_nodes if source in self.ones), None)
+        if carried is not None:
+            self.ones[node] = carried
 
     def _apply(self, node: fx.Node, values: dict[fx.Node, list[Any]]) -> list[Any]:
         """One operator on every chunk."""
@@ -134,31 +142,80 @@ class _Walk:
             if "dropout" in op_name(node):
                 results.append(args[0])
             else:
-                results.append(node.target(*args, **kwargs))  # type: ignore[operator]
+                results.append(self._keep(callable_of(node)(*args, **kwargs)))
         return results
 
+    def _keep(self, value: Any) -> Any:
+        return self.shelf.keep(value) if isinstance(value, Tensor) else value
+
     def _layer(self, site: Site) -> LayerFit:
-        layer = site.layer
-        h = self.twin[site.source]
-        z = [_affine(layer, x) for x in self.original[site.source]]
-        wanted = z
+        """Fit a layer, and go through it."""
+        layer, calibration = site.layer, self.calibration
+        h, before = self.twin[site.source], self.ones.get(site.source)
+        z = self.original[site.result] = [self._keep(_affine(layer, x)) for x in self.original[site.source]]
+        if not calibration.read_biases:
+            layer.bias = layer.reader = None
         other = self._other_branch(site)
+        gated = calibration.through_gates and _is_gated(site.result if other is None else next(iter(site.result.users)))
+        penalty = math.nan
+        if calibration.fit_weights and can_fit(layer):
+            change, penalty = change_of_weights(self._problem(site, other, gated=gated), calibration.penalties)
+            layer.weight += change.transpose(1, 2).reshape(layer.weight.shape).to(layer.weight.dtype)
+        y = self.twin[site.result] = [self._keep(layer.linear_part(x)) for x in h]
+        ones = before or [part.new_zeros(len(part)) for part in y]
+        if layer.bias is not None:
+            features = [layer.features(*pair) for pair in zip(h, y, strict=True)]
+            layer.reader = self._reader(layer, features[: self.fitted], before)
+            ones = [part @ layer.reader + one for part, one in zip(features, ones, strict=True)]
+            for part, one in zip(y, ones, strict=True):
+                part += layer.spread(one, part)
+        self.ones[site.result] = ones
+        pairs = list(zip(y, z, strict=True))
         if other is not None:
-            pairs = zip(z, self.original[other], self.twin[other], strict=True)
-            wanted = [value + a - b for value, a, b in pairs]
-        self._fit(layer, h[: self.fitted], wanted[: self.fitted])
-        outputs = [layer(x) for x in h]
-        self.original[site.result] = z
-        self.twin[site.result] = [y for y, _ in outputs]
-        self.ones[site.result] = [one for _, one in outputs]
-        ys = self.twin[site.result]
-        ones = torch.cat([y.new_zeros(0) for y in ys[:1]] + self.ones[site.result][self.fitted :])
+            pairs = [(a + b, c + d) for (a, c), b, d in zip(pairs, self.twin[other], self.original[other], strict=True)]
+        if gated:
+            pairs = [(a.relu(), b.relu()) for a, b in pairs]
+        judged = torch.cat([torch.zeros(0), *(one.cpu() for one in ones[self.fitted :])])
         return LayerFit(
             site.name,
-            _reproduced(ys[: self.fitted], wanted[: self.fitted], layer.channels),
-            _reproduced(ys[self.fitted :], wanted[self.fitted :], layer.channels),
-            0.0 if layer.reader is None or not len(ones) else float((ones - 1).square().mean().sqrt()),
+            _reproduced(pairs[: self.fitted], layer.channels),
+            _reproduced(pairs[self.fitted :], layer.channels),
+            float((judged - 1).square().mean().sqrt()) if layer.bias is not None and len(judged) else 0.0,
+            penalty,
         )
+
+    def _reader(self, layer: AffineOfDegreeOne, features: list[Tensor], before: list[Tensor] | None) -> nn.Parameter:
+        whole = torch.cat(features).double()
+        known = None if before is None else torch.cat(before[: self.fitted])
+        v, _ = constant(whole, layer.blocks, self.calibration.bias_ridge, known)
+        return nn.Parameter(v.to(layer.weight.dtype))
+
+    def _problem(self, site: Site, other: fx.Node | None, *, gated: bool) -> Problem:
+        """The regression of a layer's weights, on sampled places."""
+        layer, rows, given, wanted, features, images = site.layer, [], [], [], [], []
+        for i, (x, z) in enumerate(
+            zip(self.twin[site.source][: self.fitted], self.original[site.result], strict=False)
+        ):
+            y = layer.linear_part(x)
+            at = places(layer, y, self.calibration.patches, self.generator)
+            rows.append(patches(layer, x, y, at))
+            if layer.bias is not None:
+                features.append(layer.features(x, y))
+            if other is not None:
+                y, z = y + self.twin[other][i], z + self.original[other][i]  # noqa: PLW2901
+            given.append(gather(layer, y, at))
+            wanted.append(gather(layer, z, at))
+            images += [len(images) + n for n in range(len(x))]
+        every = torch.arange(len(images), device=rows[0].device).repeat_interleave(len(rows[0]) // len(self.chunks[0]))
+        made = torch.cat(given)
+        if layer.bias is not None:
+            before = self.ones.get(site.source)
+            layer.reader = self._reader(layer, features, before)
+            one = torch.cat(features) @ layer.reader
+            one = one if before is None else one + torch.cat(before[: self.fitted])
+            made += one[every][:, None] * layer.bias
+        shaped = (grouped(layer, part) for part in (torch.cat(rows), made, torch.cat(wanted)))
+        return Problem(*shaped, every % _JUDGING == _JUDGING - 1, gated)
 
     def _other_branch(self, site: Site) -> fx.Node | None:
         """The other term of the sum that this layer goes into, if it has been computed."""
@@ -171,41 +228,15 @@ class _Walk:
         same = self.twin[terms[0]][0].shape[1:] == site.result.meta["val"].shape[1:]
         return terms[0] if same else None
 
-    def _fit(self, layer: AffineOfDegreeOne, h: list[Tensor], wanted: list[Tensor]) -> None:
-        if not self.calibration.read_biases:
-            layer.bias = layer.reader = None
-        read = layer.bias is not None
-        if read:
-            self._read_bias(layer, h)
-        if self.calibration.fit_weights and _can_fit(layer):
-            layer.weight += self._change(layer, h, wanted)
-            if read:
-                self._read_bias(layer, h)
 
-    def _read_bias(self, layer: AffineOfDegreeOne, h: list[Tensor]) -> None:
-        features = torch.cat([layer.features(x, layer.linear_part(x)) for x in h]).double()
-        layer.reader = nn.Parameter(_reader(features, self.calibration.bias_ridge).to(layer.weight.dtype))
+def _fast(images: Tensor) -> Tensor:
+    """Channels last: the same numbers to rounding, and convolutions on a processor twice as fast."""
+    return images.contiguous(memory_format=torch.channels_last) if images.dim() == 4 else images  # noqa: PLR2004
 
-    def _change(self, layer: AffineOfDegreeOne, h: list[Tensor], wanted: list[Tensor]) -> Tensor:
-        """ΔW by ridge regression on sampled places."""
-        groups = _groups(layer)
-        rows, targets = [], []
-        for x, z in zip(h, wanted, strict=True):
-            left = z - layer(x)[0]
-            at = self._places(layer, left)
-            rows.append(_patches(layer, x, left, at))
-            targets.append(_gather(layer, left, at))
-        p, t = torch.cat(rows), torch.cat(targets)
-        p = p.reshape(len(p), groups, -1).transpose(0, 1)
-        t = t.reshape(len(t), groups, -1).transpose(0, 1)
-        change = _ridge(p, t, self.calibration.ridge)  # [groups, features, outputs]
-        return change.transpose(1, 2).reshape(layer.weight.shape).to(layer.weight.dtype)
 
-    def _places(self, layer: AffineOfDegreeOne, y: Tensor) -> Tensor:
-        """Sampled places of each image, by number."""
-        dims = [size for d, size in enumerate(y.shape) if d not in {0, layer.channels % y.dim()}]
-        n, count = math.prod(dims), min(self.calibration.patches, math.prod(dims))
-        return torch.stack([torch.randperm(n, generator=self.generator)[:count] for _ in range(len(y))]).to(y.device)
+def _is_gated(node: fx.Node) -> bool:
+    """Whether everything that reads this is a ReLU."""
+    return bool(node.users) and all(op_name(user) in _GATES for user in node.users)
 
 
 def _absorbed(layout: Plan) -> set[fx.Node]:
@@ -229,93 +260,12 @@ def _affine(layer: AffineOfDegreeOne, h: Tensor) -> Tensor:
     return y + layer.bias.view(shape)
 
 
-def _can_fit(layer: AffineOfDegreeOne) -> bool:
-    """Depthwise filters have too few weights to build anything from, and padding by name has no numbers."""
-    if layer.product is scale_channels or "transpose" in str(layer.product):
-        return False
-    if layer.product is torch.ops.aten.linear.default:
-        return True
-    return str(layer.product).endswith(".default") and layer.weight.shape[1] > 1
-
-
-def _groups(layer: AffineOfDegreeOne) -> int:
-    return int(_options(layer)[3]) if layer.channels == 1 else 1
-
-
-def _options(layer: AffineOfDegreeOne) -> tuple[list[int], list[int], list[int], int]:
-    """Stride, padding, dilation, groups of a convolution."""
-    n = layer.weight.dim() - 2
-    given = (*layer.options, *(1, 0, 1, 1)[len(layer.options) :])
-    stride, padding, dilation = (
-        [v] * n if isinstance(v, int) else list(v) * (n if len(v) == 1 else 1) for v in given[:3]
-    )
-    return stride, padding, dilation, int(given[3])
-
-
-def _gather(layer: AffineOfDegreeOne, y: Tensor, at: Tensor) -> Tensor:
-    """The outputs at sampled places, [images · places, channels]."""
-    flat = y.movedim(layer.channels, -1).flatten(1, -2) if y.dim() > 2 else y[:, None]  # noqa: PLR2004
-    return flat.gather(1, at[..., None].expand(-1, -1, flat.shape[-1])).flatten(0, 1)
-
-
-def _patches(layer: AffineOfDegreeOne, h: Tensor, y: Tensor, at: Tensor) -> Tensor:
-    """What the weights see at sampled places, [images · places, groups · weights of an output]."""
-    if layer.channels == -1:
-        return _gather(layer, h, at)
-    stride, padding, dilation, _ = _options(layer)
-    padded = nn.functional.pad(h, [p for size in reversed(padding) for p in (size, size)])
-    places = torch.unravel_index(at, y.shape[2:])
-    image = torch.arange(len(h), device=h.device)[:, None].expand_as(at)
-    seen = []
-    for offset in itertools.product(*(range(k) for k in layer.weight.shape[2:])):
-        index = [p * s + o * d for p, s, o, d in zip(places, stride, offset, dilation, strict=True)]
-        seen.append(padded.movedim(1, -1)[(image, *index)])
-    return torch.stack(seen, -1).flatten(2).flatten(0, 1)
-
-
-def _reader(features: Tensor, ridge: float | None) -> Tensor:
-    """v with features · v = 1 by ridge regression; the penalty, if not given, is the best one by leave-one-out.
-
-    The error of an image that is left out is (1 − ŷ)/(1 − H) with its ŷ and its diagonal entry of H = K (K + λ)⁻¹.
-    """
-    gram = features @ features.T
-    values, vectors = torch.linalg.eigh(gram)
-    values = values.clamp_min(0)
-    ones = vectors.sum(0)  # 1 in the eigenvectors' coordinates
-    scale = values.mean().clamp_min(torch.finfo(torch.float64).tiny)
-    errors = {}
-    for share in _PENALTIES if ridge is None else (ridge,):
-        kept = values / (values + share * scale)
-        left_out = (1 - vectors @ (kept * ones)) / (1 - (vectors.square() @ kept)).clamp_min(1e-12)
-        errors[share] = float(left_out.square().mean())
-    best = min(errors, key=lambda share: errors[share])
-    dual: Tensor = vectors @ (ones / (values + best * scale))
-    return features.T @ dual
-
-
-def _ridge(p: Tensor, t: Tensor, ridge: float) -> Tensor:
-    """argmin ‖p·w − t‖² + λ‖w‖², λ = ridge · mean of the diagonal of pᵀp, for each of a batch of systems."""
-    rows, columns = p.shape[-2:]
-    if min(rows, columns) <= _DOUBLE:
-        p, t = p.double(), t.double()
-    scale = p.square().sum((-2, -1)) / columns
-    penalty = (ridge * scale).clamp_min(torch.finfo(p.dtype).tiny)[:, None, None]
-    if rows < columns:
-        gram = p @ p.mT
-        eye = torch.eye(rows, dtype=p.dtype, device=p.device)
-        dual: Tensor = torch.linalg.solve(gram + penalty * eye, t)
-        return p.mT @ dual
-    gram = p.mT @ p
-    eye = torch.eye(columns, dtype=p.dtype, device=p.device)
-    weights: Tensor = torch.linalg.solve(gram + penalty * eye, p.mT @ t)
-    return weights
-
-
-def _reproduced(ys: list[Tensor], wanted: list[Tensor], channels: int) -> float:
+def _reproduced(pairs: list[tuple[Tensor, Tensor]], channels: int) -> float:
     """1 − ‖y − z‖² / ‖z − mean of its channel‖²."""
-    if not ys:
+    if not pairs:
         return math.nan
-    error = sum(float((y - z).double().square().sum()) for y, z in zip(ys, wanted, strict=True))
+    wanted = [z for _, z in pairs]
+    error = sum(float((y - z).double().square().sum()) for y, z in pairs)
     dims = [d for d in range(wanted[0].dim()) if d != channels % wanted[0].dim()]
     count = sum(z.numel() // z.shape[channels] for z in wanted)
     mean = sum(

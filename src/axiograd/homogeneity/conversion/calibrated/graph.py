@@ -12,7 +12,12 @@ from torch.export import Dim, export
 from torch.export.graph_signature import InputKind
 
 from axiograd.errors import ConversionError
-from axiograd.homogeneity.conversion.calibrated.layers import AffineOfDegreeOne, CappedReLU, scale_channels
+from axiograd.homogeneity.conversion.calibrated.layers import (
+    AffineOfDegreeOne,
+    CappedReLU,
+    feature_blocks,
+    scale_channels,
+)
 
 _CONVOLUTIONS = {f"aten::conv{n}d" for n in (1, 2, 3)} | {f"aten::conv_transpose{n}d" for n in (1, 2, 3)}
 _AFFINE = {*_CONVOLUTIONS, "aten::linear"}
@@ -46,6 +51,11 @@ class Plan:
 def op_name(node: Any) -> str:
     schema = getattr(getattr(node, "target", None), "_schema", None)
     return schema.name if schema is not None else ""
+
+
+def callable_of(node: fx.Node) -> Any:
+    """Its operator; a view as the reshape that it is for other memory formats than the example's."""
+    return torch.ops.aten.reshape.default if op_name(node) == "aten::view" else node.target
 
 
 def _args(node: fx.Node) -> tuple[Any, ...]:
@@ -90,7 +100,8 @@ class _Layout:
         self.graph, self.constants, self.titles = graph, constants, titles
         self.new, self.root = fx.Graph(), nn.Module()
         self.twin: dict[fx.Node, fx.Node] = {}
-        self.one: dict[fx.Node, fx.Node] = {}  # result of a site → its c in the new graph
+        #: c in the new graph by the node of the original that carries it: a site's result, and what is made of it.
+        self.one: dict[fx.Node, fx.Node] = {}
         self.sites: list[Site] = []
 
     def build(self) -> Plan:
@@ -103,6 +114,8 @@ class _Layout:
                 self.new.output(self.twin[_args(node)[0][0]])
             else:
                 self._visit(node)
+                if node not in self.one and (before := self._before(node)) is not None:
+                    self.one[node] = before
         return Plan(self.graph, self.constants, self.sites, fx.GraphModule(self.root, self.new), self.twin)
 
     def _visit(self, node: fx.Node) -> None:
@@ -120,7 +133,12 @@ class _Layout:
         elif name in _IDLE:
             self.twin[node] = self.twin[args[0]]
         else:
-            self.twin[node] = self.new.node_copy(node, self._copied)
+            self.twin[node] = copied = self.new.node_copy(node, self._copied)
+            copied.target = callable_of(node)
+
+    def _before(self, node: fx.Node) -> fx.Node | None:
+        """The last c among what a node reads."""
+        return next((self.one[source] for source in node.all_input_nodes if source in self.one), None)
 
     def _constant(self, item: Any) -> Tensor | None:
         return self.constants.get(item) if isinstance(item, fx.Node) else None
@@ -158,14 +176,15 @@ class _Layout:
         if "legit" in op_name(result):
             result = next(user for user in result.users if user.target is getitem)
         at = -1 if op_name(node) == "aten::linear" else 1
-        features = 2 * (args[0].meta["val"].shape[at] + result.meta["val"].shape[at])
-        layer = AffineOfDegreeOne(product, options, weight, bias, features)
+        blocks = feature_blocks(args[0].meta["val"].shape, result.meta["val"].shape, at)
+        layer = AffineOfDegreeOne(product, options, weight, bias, blocks)
         title = self.titles.get(args[1], node.name) if isinstance(args[1], fx.Node) else node.name
         path = title.removesuffix(".weight").replace(".", "_")
         while hasattr(self.root, path):
             path += "_"
         self.root.add_module(path, layer)
-        both = self.new.call_module(path, (self.twin[args[0]],))
+        before = self.one.get(args[0])
+        both = self.new.call_module(path, (self.twin[args[0]], *([] if before is None else [before])))
         y, one = self.new.call_function(getitem, (both, 0)), self.new.call_function(getitem, (both, 1))
         for stands_for in {node, result, *following} if result is not node else {node}:
             self.twin[stands_for], self.one[stands_for] = y, one

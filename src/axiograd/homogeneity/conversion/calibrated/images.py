@@ -1,5 +1,6 @@
 """What a strip is calibrated on: unlabelled images as a tensor, a loader or a generator, checked before the work."""
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,8 @@ from axiograd.errors import ConfigurationError, InputError
 LEAST = 8
 #: Images that are worked on at a time.
 _CHUNK = 10
+#: Penalties that a layer's weights choose from; with the last they stay as they are.
+_PENALTIES = (0.03, 0.3, 3.0, math.inf)
 
 
 @dataclass(frozen=True)
@@ -29,15 +32,20 @@ class Calibration:
     read_biases: bool = True
     #: W → W + ΔW by least squares.
     fit_weights: bool = True
-    #: Penalties of both regressions, as shares of the mean diagonal of the Gram matrix; None: by leave-one-out.
-    ridge: float = 0.03
+    #: Penalty of the weights as a share of the mean diagonal of the Gram matrix; None: the best on images left out.
+    ridge: float | None = None
+    #: Penalty of c; None: the best by leave-one-out.
     bias_ridge: float | None = None
+    #: Fit what the next ReLU lets through, and leave it free how far below zero the rest is.
+    through_gates: bool = True
     #: Places of each image that a regression sees.
     patches: int = 40
     #: Share of the images that are kept back to judge every layer.
     held_out: float = 0.1
     #: No more images than these are read from a loader.
     limit: int = 512
+    #: Activations in memory, in GiB; those beyond lie in a temporary file.
+    memory: float = 4.0
     seed: int = 0
     #: Called with the number of layers done and of all.
     progress: Callable[[int, int], None] | None = None
@@ -50,6 +58,11 @@ class Calibration:
             raise ConfigurationError(f"held_out={self.held_out}; it is a share of the images, at least 0 and below 1.")
         if self.patches < 1 or self.limit < LEAST:
             raise ConfigurationError(f"patches={self.patches}, limit={self.limit}; at least 1 and {LEAST}.")
+
+    @property
+    def penalties(self) -> tuple[float, ...]:
+        """Those that a layer's weights choose from."""
+        return _PENALTIES if self.ridge is None else (self.ridge,)
 
     @classmethod
     def ensure(cls, given: Any) -> "Calibration":

@@ -21,10 +21,30 @@ def pooled(h: Tensor, channels: int) -> Tensor:
     return torch.cat([part.mean(dims) if dims else part for part in parts], 1)
 
 
-class AffineOfDegreeOne(nn.Module):
-    """y = W h + b·c(h) with c(h) = v · pooled(h, W h): an affine layer whose bias is read off its input, of degree 1.
+def extremes(h: Tensor, channels: int) -> Tensor:
+    """The largest positive and negative values of each channel, [batch, 2 · channels]; nothing where it has one value.
 
-    c is 1 at the data's scale, up to the error that the conversion reports; it is piecewise linear. Returns y and c.
+    A photo's range hardly varies from one to the next, while its mean contrast does by a fifth.
+
+    >>> extremes(torch.tensor([[[3.0, -1.0]]]), channels=1)
+    tensor([[3., 1.]])
+    """
+    dims = [d for d in range(1, h.dim()) if d != channels % h.dim()]
+    if not dims:
+        return h[:, :0]
+    return torch.cat([h.amax(dims).relu(), (-h).amax(dims).relu()], 1)
+
+
+def feature_blocks(read: torch.Size, made: torch.Size, channels: int) -> tuple[int, int, int]:
+    """How many means of h, means of W h and extremes of h a bias is read off, for inputs and outputs of these shapes."""
+    return 2 * read[channels], 2 * made[channels], 2 * read[channels] if len(read) > _LEADING else 0
+
+
+class AffineOfDegreeOne(nn.Module):
+    """y = W h + b·c, c = c' + v · (pooled(h, W h), extremes(h)): its bias is read off its input, and it has degree 1.
+
+    c' is what the layer before has read, 0 for the first. c is 1 at the data's scale, up to the error that the
+    conversion reports; it is piecewise linear. Returns y and c.
     """
 
     weight: Tensor
@@ -37,31 +57,41 @@ class AffineOfDegreeOne(nn.Module):
         options: tuple[Any, ...],
         weight: Tensor,
         bias: Tensor | None,
-        features: int,
+        blocks: tuple[int, ...],
     ) -> None:
         super().__init__()
         #: y = product(h, W, None, *options); an operator of PyTorch.
         self.product, self.options = product, options
+        #: Features of each kind that the bias is read off.
+        self.blocks = blocks
         #: Where the channels of h and of y are.
         self.channels = -1 if product is torch.ops.aten.linear.default else 1
         self.weight = nn.Parameter(weight.clone())
         self.register_parameter("bias", None if bias is None else nn.Parameter(bias.clone()))
-        self.register_parameter("reader", None if bias is None else nn.Parameter(weight.new_zeros(features)))
+        self.register_parameter("reader", None if bias is None else nn.Parameter(weight.new_zeros(sum(blocks))))
 
     def linear_part(self, h: Tensor) -> Tensor:
         return self.product(h, self.weight, None, *self.options)
 
     def features(self, h: Tensor, y: Tensor) -> Tensor:
-        return torch.cat([pooled(h, self.channels), pooled(y, self.channels)], 1)
+        at = self.channels
+        return torch.cat([pooled(h, at), pooled(y, at), extremes(h, at)], 1)
 
-    def forward(self, h: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, h: Tensor, before: Tensor | None = None) -> tuple[Tensor, Tensor]:
         y = self.linear_part(h)
         if self.bias is None or self.reader is None:
-            return y, y.new_zeros(len(y))
+            return y, y.new_zeros(len(y)) if before is None else before
         one = self.features(h, y) @ self.reader
+        if before is not None:
+            one = one + before
+        return y + self.spread(one, y), one
+
+    def spread(self, one: Tensor, y: Tensor) -> Tensor:
+        """b·c in the shape of y, or one that broadcasts to it."""
         shape = [1] * y.dim()
         shape[self.channels] = -1
-        return y + self.bias.view(shape) * one.view([-1] + [1] * (y.dim() - 1)), one
+        bias: Tensor = self.bias  # type: ignore[assignment]  # it is asked for where there is one
+        return bias.view(shape) * one.view([-1] + [1] * (y.dim() - 1))
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"product": str(self.product)}
