@@ -44,7 +44,7 @@ def test_one_channel_is_grey():
     assert choose("a.py:b", GREY, mean="0.5").zero == "zero, an image of the mean colour"
 
 
-@pytest.mark.parametrize("preset", ["imagenet", "squeezenet", "tiny-imagenet", "pixels"])
+@pytest.mark.parametrize("preset", ["imagenet", "squeezenet", "caffe", "tiny-imagenet", "pixels"])
 def test_pictures_are_what_was_seen(preset):
     chosen = choose("a.py:b", RGB, preset=preset, size=6)
     plain = choose("a.py:b", RGB, preset="pixels", size=6)

@@ -21,6 +21,7 @@ TORCHVISION = {
     "squeezenet1_1": ("3fbd2a746421cada", 1_235_496),
     "mobilenet_v2": ("e3eb10f890f74c6e", 3_504_872),
     "resnet18": ("5191d63ec3989592", 11_689_512),
+    "resnet50": ("a87e91cd6bd1f939", 25_557_032),
 }
 #: One X model per family, small enough for every run.
 SMALL = {
@@ -47,7 +48,7 @@ def test_every_family_is_regular_and_x():
     names = list_models()
     x_names = [name for name in names if name.startswith("x")]
     assert len(x_names) == 1 + 4 + 10 + 2 + 1 + 1
-    assert {name[1:] for name in x_names} | {"mobilenet_v2", "resnet18"} == set(names) - set(x_names)
+    assert {name[1:] for name in x_names} | {"mobilenet_v2", "resnet18", "resnet50"} == set(names) - set(x_names)
     assert list_models("fixup_resnet1*") == [f"fixup_resnet{d}" for d in (101, 110, 152, 18)]
 
 

@@ -10,15 +10,21 @@ from torch import Tensor, nn
 
 from axiograd._names import choose_from
 from axiograd.cli.spec import guess_shape
-from axiograd.datasets import IMAGENET, PIXELS, SQUEEZENET, TINY_IMAGENET, Preprocess
+from axiograd.datasets import CAFFE, IMAGENET, PIXELS, SQUEEZENET, TINY_IMAGENET, Preprocess
 from axiograd.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-PRESETS = {"imagenet": IMAGENET, "squeezenet": SQUEEZENET, "tiny-imagenet": TINY_IMAGENET, "pixels": PIXELS}
+PRESETS = {
+    "imagenet": IMAGENET,
+    "squeezenet": SQUEEZENET,
+    "caffe": CAFFE,
+    "tiny-imagenet": TINY_IMAGENET,
+    "pixels": PIXELS,
+}
 #: What the known weights of our models were trained with; the others saw ImageNet as the paper prepares it.
-OF_MODEL = {"squeezenet1_1": "squeezenet", "resnet18": "tiny-imagenet", "dncnn": "pixels"}
+OF_MODEL = {"squeezenet1_1": "squeezenet", "resnet18": "tiny-imagenet", "resnet50": "caffe", "dncnn": "pixels"}
 _RGB = 3
 
 

@@ -33,6 +33,7 @@ from axiograd.datasets.schema import Schema as Schema
 from axiograd.datasets.table import TableData as TableData, table as table
 from axiograd.datasets.tensors import TensorData as TensorData
 from axiograd.datasets.transforms import (
+    CAFFE as CAFFE,
     IMAGENET as IMAGENET,
     PIXELS as PIXELS,
     SQUEEZENET as SQUEEZENET,

@@ -159,6 +159,8 @@ def to_tensor(image: "Image") -> Tensor:
 IMAGENET = Preprocess()
 #: The SqueezeNet 1.1 weights: BGR at 0 to 255 minus the mean, crop 227.
 SQUEEZENET = Preprocess(crop=227, mean=(103.939, 116.779, 123.68), std=(1.0, 1.0, 1.0), white=255.0, bgr=True)
+#: The ResNet-50 weights, version 1: the same with crop 224.
+CAFFE = Preprocess(mean=(103.939, 116.779, 123.68), std=(1.0, 1.0, 1.0), white=255.0, bgr=True)
 #: The ResNet-18 weights for Tiny ImageNet: 64 × 64 as they are, in [−1, 1].
 TINY_IMAGENET = Preprocess(resize=None, crop=None, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
 #: Values in [0, 1] as they are in the file.

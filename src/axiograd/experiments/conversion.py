@@ -1,7 +1,8 @@
-"""Pretrained networks as they are, stripped and lifted: accuracy, and how far one backward pass is from 128-step IG.
+"""Pretrained networks as they are, stripped, calibrated, distilled and lifted: what is kept, and what is explained.
 
-No training at all. SqueezeNet 1.1 and MobileNetV2 see ImageNet photos (probably training images: these are no
-validation accuracies), ResNet-18 sees Tiny ImageNet val.
+Accuracy on images that calibrated nothing, the same at a tenth of the contrast, how far one backward pass is from
+128-step Integrated Gradients, masking metrics against random attributions, and accuracy by the number of images that
+calibrate. ImageNet photos are probably training images: losses compare, levels do not.
 """
 
 from __future__ import annotations
@@ -11,89 +12,199 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor
 
-from axiograd.attribution import InputXGradient, IntegratedGradients
-from axiograd.datasets import tiny_imagenet
+from axiograd.attribution import InputXGradient, IntegratedGradients, RandomAttribution
 from axiograd.experiments import image_networks
-from axiograd.experiments.image_networks import CALIBRATION, FAMILIES, Family
+from axiograd.experiments.chunks import Moments, rounded
+from axiograd.experiments.conversion_forms import RECIPE, SUBJECTS, Subject, data_of, make, order
 from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work
 from axiograd.experiments.records import Records
-from axiograd.experiments.table2_converted import hits
-from axiograd.homogeneity import to_xdnn
+from axiograd.metrics import masking_curves
+from axiograd.report import canvas
+from axiograd.report.colours import LINES
 
-FORMS = ("original", "strip", "lift")
-STEPS, ROWS = 128, 16
-#: Images per network, all if None, and images that are attributed.
-SIZES: Mapping[str, tuple[int | None, int]] = {"quick": (40, 2), "real": (None, 4)}
-
-
-def drawn(family: Family, setting: Setting) -> tuple[Tensor, list[int]]:
-    """Images to calibrate on, and those to measure on in a random order."""
-    data = image_networks.images(family, setting)
-    source = tiny_imagenet("train", transform=family.preprocess) if family.key == "resnet18" else data
-    rng = np.random.default_rng(setting.seed)
-    examples = torch.stack([source[int(i)][0] for i in rng.choice(len(source), CALIBRATION, replace=False)])
-    return examples, rng.permutation(len(data))[: SIZES[setting.scale][0]].tolist()
+STEPS, ROWS, BATCH, COPIES = 128, 16, 25, 32
+#: Steps of the Integrated Gradients whose masks are compared.
+MASKED_STEPS = 32
+CONTRAST = 0.1
+#: Numbers of calibration images, and the networks that are calibrated on each.
+COUNTS: Mapping[str, tuple[int, ...]] = {"quick": (20, 40), "real": (8, 16, 32, 64, 125, 250)}
+COUNTED = ("small", "squeezenet1_1", "resnet18")
+#: More is better, or less.
+METRICS: Mapping[str, int] = {"KPM": 1, "KNM": -1, "KAM": 1, "RAM": -1}
 
 
-def measure(family: Family, form: str, setting: Setting) -> dict[str, Any]:
-    """Accuracies in per cent, and the mean over images of Σ|x ⊙ ∇F − IG| / Σ|IG| for the predicted class."""
-    examples, indices = drawn(family, setting)
-    model, edits = image_networks.network(family, "regular", setting), 0
-    if form != "original":
-        conversion = to_xdnn(model, examples, how="strip" if form == "strip" else "lift")
-        model, edits = conversion.model.eval(), len(conversion.edits)
-    found = hits(model, family, indices, setting)
-    data, errors = image_networks.images(family, setting), []
-    for index in indices[: SIZES[setting.scale][1]]:
-        image, _ = image_networks.batch(data, [index], family)
+def accuracy(subject: Subject, form: str, setting: Setting, n: int | None = None) -> dict[str, Any]:
+    """Hits image by image, as 1 and 0: the top class, the first five, and the top class at a tenth of the contrast."""
+    made, data = make(subject, form, setting, n), data_of(subject, setting)
+    hits: dict[str, str] = {"top1": "", "top5": "", "contrast": ""}
+    judged, _ = order(subject, setting)
+    for start in range(0, len(judged), BATCH):
+        inputs, labels = image_networks.batch(data, judged[start : start + BATCH], subject.family)
         with torch.no_grad():
-            target = model(image).argmax(1)
-        fast = InputXGradient(model).attribute(image, target)
-        exact = IntegratedGradients(model, STEPS, internal_batch_size=ROWS).attribute(image, target)
+            outputs = made.model(inputs)
+            fainter = made.model(CONTRAST * inputs).argmax(1) == labels if n is None else labels[:0]
+        best = outputs.topk(min(5, outputs.shape[1]), 1).indices == labels[:, None]
+        found = {"top1": best[:, 0], "top5": best.any(1), "contrast": fainter}
+        hits = {name: hits[name] + _written(right) for name, right in found.items()}
+    constant = float(f"{made.constant_error:.3g}")
+    return {**hits, "seconds": round(made.seconds, 1), "images": made.images, "constant_error": constant}
+
+
+def _written(right: torch.Tensor) -> str:
+    return "".join(str(int(each)) for each in right.tolist())
+
+
+def attributions(subject: Subject, form: str, setting: Setting) -> dict[str, Any]:
+    """Σ|x ⊙ ∇F − IG| / Σ|IG| for the predicted class, and areas under masking curves for the label."""
+    model, data = make(subject, form, setting).model, data_of(subject, setting)
+    judged, errors = order(subject, setting)[0], []
+    for index in judged[: subject.compared]:
+        inputs, _ = image_networks.batch(data, [index], subject.family)
+        with torch.no_grad():
+            target = model(inputs).argmax(1)
+        fast = InputXGradient(model).attribute(inputs, target)
+        exact = IntegratedGradients(model, STEPS, internal_batch_size=ROWS).attribute(inputs, target)
         errors.append(float((fast - exact).abs().sum() / exact.abs().sum()))
-    accuracies = {name: 100 * found[name] / len(indices) for name in ("top1", "top5")}
-    error = statistics.fmean(errors)
-    return {"images": len(indices), **accuracies, "edits": edits, "attribution_error": error, "attributed": len(errors)}
+    draws = torch.Generator().manual_seed(setting.seed)
+    methods = {"one": InputXGradient(model), "random": RandomAttribution(model, generator=draws)}
+    if form == "original":
+        methods["ig"] = IntegratedGradients(model, MASKED_STEPS, internal_batch_size=ROWS)
+    areas: dict[str, Any] = {name: {metric: [] for metric in METRICS} for name in methods}
+    for index in judged[: subject.masked]:
+        inputs, labels = image_networks.batch(data, [index], subject.family)
+        for name, method in methods.items():
+            curves = masking_curves(model, inputs, method.attribute(inputs, labels), labels, max_rows=COPIES)
+            for metric in METRICS:
+                areas[name][metric] += rounded(curves[metric].areas.tolist())
+    return {"attribution_error": statistics.fmean(errors), "compared": len(errors), **areas}
 
 
 def plan(setting: Setting) -> Plan:
-    """Every network in every form."""
-    families = FAMILIES[setting.scale]
+    """Network by network: every form's accuracy, then its attributions; then calibration on fewer images."""
+    subjects = SUBJECTS[setting.scale]
 
     def stage(_: Records) -> Sequence[Work]:
-        return [
-            Work({"network": family.key, "form": form}, partial(measure, family, form, setting))
-            for family in families
-            for form in FORMS
-        ]
+        works = []
+        for subject in subjects:
+            network = subject.family.key
+            for form in subject.forms:
+                key = {"network": network, "form": form}
+                works.append(Work({"part": "accuracy", **key}, partial(accuracy, subject, form, setting)))
+                works.append(Work({"part": "attributions", **key}, partial(attributions, subject, form, setting)))
+        for subject in subjects:
+            if subject.family.key in COUNTED:
+                works += [
+                    Work(
+                        {"part": "images", "network": subject.family.key, "images": n},
+                        partial(accuracy, subject, "calibrated", setting, n),
+                    )
+                    for n in COUNTS[setting.scale]
+                    if n < subject.calibrate
+                ]
+        return works
 
-    names = "; ".join(dict.fromkeys(image_networks.images(family, setting).name for family in families))
-    return Plan(names, {**image_networks.described(setting), "steps": STEPS, "scale": setting.scale}, (stage,))
+    names = "; ".join(dict.fromkeys(data_of(subject, setting).name for subject in subjects))
+    settings = {"seed": setting.seed, "steps": STEPS, "masked_steps": MASKED_STEPS, "contrast": CONTRAST}
+    return Plan(names, {**settings, "distillation": str(RECIPE), "scale": setting.scale}, (stage,))
 
 
 def table(records: Records) -> Table:
     """A line for each network and form."""
     rows: list[tuple[Cell, ...]] = []
-    for family in FAMILIES[records.settings["scale"]]:
-        for form in FORMS:
-            found = records.get(network=family.key, form=form)
-            if found is not None:
-                ours = (f"{found['top1']:.1f}", f"{found['top5']:.1f}", f"{found['attribution_error']:.2g}")
-                rows.append((family.label, form, found["edits"], *ours, found["images"], found["attributed"]))
-    header = ("network", "form", "edits", "top-1 %", "top-5 %", "error against IG(128)", "images", "attributed")
+    for subject in SUBJECTS[records.settings["scale"]]:
+        network, label = subject.family.key, subject.family.label
+        regular = records.get(part="accuracy", network=network, form="original")
+        for form in subject.forms:
+            found = records.get(part="accuracy", network=network, form=form)
+            if found is None:
+                continue
+            explained = records.get(part="attributions", network=network, form=form)
+            rows.append((label, form, *_kept(found, regular, form), *_explained(explained, "one"), *_cost(found)))
+            if explained is not None and form == "original":
+                rows.append((label, f"its IG({MASKED_STEPS})", *[None] * 5, *_explained(explained, "ig"), None, None))
+    gains = tuple(f"{metric} gain" for metric in METRICS)
+    header = ("network", "form", "top-1 %", "top-5 %", "top-1 lost", "top-5 lost", f"top-1 % at α = {CONTRAST:g}")
+    header += ("error against IG(128)", *gains, "processor s", "images")
     return Table(header, tuple(rows), NOTE)
 
 
+def _share(hits: str) -> Moments:
+    return Moments.of([100.0 * int(hit) for hit in hits])
+
+
+def _kept(found: Mapping[str, Any], regular: Mapping[str, Any] | None, form: str) -> list[Cell]:
+    cells: list[Cell] = [_share(found["top1"]).text(1), _share(found["top5"]).text(1)]
+    for name in ("top1", "top5"):
+        if regular is None or form == "original":
+            cells.append(None)
+        else:
+            pairs = zip(regular[name], found[name], strict=True)
+            cells.append(Moments.of([100.0 * (int(before) - int(after)) for before, after in pairs]).text(1))
+    return [*cells, _share(found["contrast"]).text(1) if found["contrast"] else None]
+
+
+def _explained(found: Mapping[str, Any] | None, method: str) -> list[Cell]:
+    """The error against IG, and by how much each area is better than random's, image by image."""
+    if found is None:
+        return [None] * (1 + len(METRICS))
+    gains = []
+    for metric, sign in METRICS.items():
+        pairs = zip(found[method][metric], found["random"][metric], strict=True)
+        gains.append(Moments.of([sign * (area - random) for area, random in pairs]).text(2))
+    return [f"{found['attribution_error']:.2g}" if method == "one" else None, *gains]
+
+
+def _cost(found: Mapping[str, Any]) -> list[Cell]:
+    return [f"{found['seconds']:.0f}", found["images"]] if found["images"] else [None, None]
+
+
+def figure(records: Records) -> Any:
+    """Accuracy over the number of calibration images, the original's as a line; one panel per network."""
+    subjects = [s for s in SUBJECTS[records.settings["scale"]] if records.find(part="images", network=s.family.key)]
+    drawn = canvas.new_figure(2.9 * max(1, len(subjects)) + 0.4, 2.7)
+    panels = list(drawn.subplots(1, max(1, len(subjects)), squeeze=False).ravel())
+    for axes, subject in zip(panels, subjects, strict=False):
+        network = subject.family.key
+        points = {p.key["images"]: p.values["top1"] for p in records.find(part="images", network=network)}
+        for form, at in (("calibrated", subject.calibrate), ("original", 0)):
+            known = records.get(part="accuracy", network=network, form=form)
+            if known is not None and at:
+                points[at] = known["top1"]
+            elif known is not None:
+                axes.axhline(_share(known["top1"]).mean, color=LINES[1], linewidth=1.2, label="original")
+        counts = sorted(points)
+        shares = [_share(points[n]) for n in counts]
+        errors = [0.0 if s.standard_error is None else s.standard_error for s in shares]
+        style = {"color": LINES[0], "marker": "o", "markersize": 3, "linewidth": 1.5, "capsize": 2}
+        axes.errorbar(counts, [s.mean for s in shares], errors, label="calibrated", **style)
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(counts, [str(n) for n in counts])
+        axes.set_xticks([], minor=True)
+        axes.set_ylim(bottom=0)
+        canvas.plain_chart(axes, x_label="calibration images", y_label="top-1 accuracy (%)")
+        canvas.title_axes(axes, subject.family.label)
+        canvas.legend(axes, loc="lower right")
+    return drawn
+
+
 NOTE = (
-    "No training. ImageNet photos are probably training images: these are not validation accuracies. *Error* is the "
-    "mean over images of Σ|x ⊙ ∇F − IG| / Σ|IG| with 128-step Integrated Gradients of the same form of the network, "
-    "zero baseline in normalised space, target the predicted class."
+    "Labels are used by nothing but the judging. ImageNet photos are probably training images: what is lost compares, "
+    "the level does not. *Calibrated* reads biases off the input and fits weights, *bias-free* fits weights alone, "
+    "*distilled* follows the calibrated one on the same images. Accuracies are of images that calibrated and taught "
+    "nothing, ± standard error over them; what is lost is paired. *Error* is the mean over images of "
+    "Σ|x ⊙ ∇F − IG| / Σ|IG| with 128-step Integrated Gradients of the same form of the network, zero baseline in "
+    "normalised space, target the predicted class. Gains are areas under the masking curves of one gradient against "
+    "those of random attributions of the same network (KPM and KNM in logits, KAM and RAM in per cent), signed so that "
+    "more is better; logits of different forms have different scales where a conversion changed them."
 )
 
 ITEM = Item(
-    "conversion", "Pretrained networks, stripped and lifted without training", plan, table, scales=("quick", "real")
+    "conversion",
+    "Pretrained networks, stripped, calibrated and lifted",
+    plan,
+    table,
+    figure,
+    scales=("quick", "real"),
 )

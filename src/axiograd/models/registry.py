@@ -19,7 +19,7 @@ from axiograd.models.dncnn import DnCNN
 from axiograd.models.fixup_resnet import CIFAR_DEPTHS, IMAGENET_DEPTHS, FixupResNet
 from axiograd.models.mlp import MLP
 from axiograd.models.mobilenet_v2 import MobileNetV2
-from axiograd.models.resnet import ResNet18
+from axiograd.models.resnet import ResNet18, ResNet50
 from axiograd.models.squeezenet import SqueezeNet
 from axiograd.models.vgg import DEPTHS, VGG
 from axiograd.models.weights import fetch_weights, find_weights, list_weights, require_weights
@@ -40,7 +40,7 @@ PAIRS: dict[str, Builder] = {
     "mlp": MLP,
 }
 #: Networks with normalisation, here to be converted by `axiograd.to_xdnn`.
-REGULAR: dict[str, Builder] = {"mobilenet_v2": MobileNetV2, "resnet18": ResNet18}
+REGULAR: dict[str, Builder] = {"mobilenet_v2": MobileNetV2, "resnet18": ResNet18, "resnet50": ResNet50}
 MODELS: dict[str, Builder] = {
     **REGULAR,
     **PAIRS,

@@ -79,6 +79,14 @@ WEIGHTS = (
         config={"num_classes": 200, "stride": 1},
     ),
     Weights(
+        "resnet50",
+        "imagenet_v1",
+        "resnet50_v1.safetensors",
+        "ImageNet; BGR minus (103.939, 116.779, 123.68) at 0 to 255, crop 224 of 256: datasets.CAFFE; ISC",
+        sha256="3d27b80414fcd4172a7866ba04d05faaf9b02cd797b32a81f3accc52c11725d4",
+        config={"first": True, "bias": True, "eps": 1e-3},
+    ),
+    Weights(
         "xdncnn",
         "denoising",
         "dncnn_bias_free_0-55.pth",

@@ -168,7 +168,7 @@ class _Walk:
             layer.reader = self._reader(layer, features[: self.fitted], before)
             ones = [part @ layer.reader + one for part, one in zip(features, ones, strict=True)]
             for part, one in zip(y, ones, strict=True):
-                part += layer.spread(one, part)
+                part.add_(layer.spread(one, part))
         self.ones[site.result] = ones
         pairs = list(zip(y, z, strict=True))
         if other is not None:
@@ -192,30 +192,28 @@ class _Walk:
 
     def _problem(self, site: Site, other: fx.Node | None, *, gated: bool) -> Problem:
         """The regression of a layer's weights, on sampled places."""
-        layer, rows, given, wanted, features, images = site.layer, [], [], [], [], []
-        for i, (x, z) in enumerate(
-            zip(self.twin[site.source][: self.fitted], self.original[site.result], strict=False)
-        ):
-            y = layer.linear_part(x)
+        layer, before = site.layer, self.ones.get(site.source)
+        rows, given, wanted, features = [], [], [], []
+        for i, x in enumerate(self.twin[site.source][: self.fitted]):
+            y, z = layer.linear_part(x), self.original[site.result][i]
             at = places(layer, y, self.calibration.patches, self.generator)
             rows.append(patches(layer, x, y, at))
             if layer.bias is not None:
                 features.append(layer.features(x, y))
             if other is not None:
-                y, z = y + self.twin[other][i], z + self.original[other][i]  # noqa: PLW2901
+                y, z = y + self.twin[other][i], z + self.original[other][i]
             given.append(gather(layer, y, at))
             wanted.append(gather(layer, z, at))
-            images += [len(images) + n for n in range(len(x))]
-        every = torch.arange(len(images), device=rows[0].device).repeat_interleave(len(rows[0]) // len(self.chunks[0]))
+        images = sum(map(len, self.chunks[: self.fitted]))
         made = torch.cat(given)
+        image = torch.arange(images, device=made.device).repeat_interleave(len(made) // images)
         if layer.bias is not None:
-            before = self.ones.get(site.source)
             layer.reader = self._reader(layer, features, before)
             one = torch.cat(features) @ layer.reader
             one = one if before is None else one + torch.cat(before[: self.fitted])
-            made += one[every][:, None] * layer.bias
-        shaped = (grouped(layer, part) for part in (torch.cat(rows), made, torch.cat(wanted)))
-        return Problem(*shaped, every % _JUDGING == _JUDGING - 1, gated)
+            made += one[image][:, None] * layer.bias
+        p, made, z = (grouped(layer, part) for part in (torch.cat(rows), made, torch.cat(wanted)))
+        return Problem(p, made, z, image % _JUDGING == _JUDGING - 1, gated)
 
     def _other_branch(self, site: Site) -> fx.Node | None:
         """The other term of the sum that this layer goes into, if it has been computed."""

@@ -36,7 +36,7 @@ def extremes(h: Tensor, channels: int) -> Tensor:
 
 
 def feature_blocks(read: torch.Size, made: torch.Size, channels: int) -> tuple[int, int, int]:
-    """How many means of h, means of W h and extremes of h a bias is read off, for inputs and outputs of these shapes."""
+    """How many means of h, means of W h and extremes of h a bias is read off, for h and W h of these shapes."""
     return 2 * read[channels], 2 * made[channels], 2 * read[channels] if len(read) > _LEADING else 0
 
 

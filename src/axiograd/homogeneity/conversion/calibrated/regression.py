@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -82,43 +82,48 @@ def change_of_weights(problem: Problem, penalties: Sequence[float]) -> tuple[Ten
     """
     rows, columns = problem.p.shape[-2:]
     if min(rows, columns) <= _DOUBLE:
-        parts = (part.double() for part in (problem.p, problem.given, problem.wanted))
-        problem = Problem(*parts, problem.judging, problem.gated)
-    every = _System(problem.p)
-    best = penalties[0]
-    if len(penalties) > 1 and bool(problem.judging.any()) and not bool(problem.judging.all()):
-        errors = {}
-        fitted, judged = (~problem.judging).nonzero()[:, 0], problem.judging.nonzero()[:, 0]
-        part, target = every.of(fitted), problem.targets(problem.given)[:, fitted]
-        for share in penalties:
-            w = part.solver(share)(target)
-            errors[share] = problem.error(problem.given[:, judged] + problem.p[:, judged] @ w, judged)
-        best = min(errors, key=lambda share: errors[share])
-    solve = every.solver(best)
+        p, given, wanted = problem.p.double(), problem.given.double(), problem.wanted.double()
+        problem = replace(problem, p=p, given=given, wanted=wanted)
+    best = _best(problem, penalties)
+    solve = _System(problem.p).solver(best) if math.isfinite(best) else _nothing(problem.p)
     w = solve(problem.targets(problem.given))
-    for _ in range(_ROUNDS if problem.gated else 0):
+    for _ in range(_ROUNDS if problem.gated and math.isfinite(best) else 0):
         w = solve(problem.targets(problem.given + problem.p @ w))
     return w, best
+
+
+def _best(problem: Problem, penalties: Sequence[float]) -> float:
+    """The penalty with the least error on the judging rows; from the largest down, as long as it gets better."""
+    judged, fitted = problem.judging.nonzero()[:, 0], (~problem.judging).nonzero()[:, 0]
+    ordered = sorted(penalties, reverse=True)
+    if len(ordered) == 1 or not len(judged) or not len(fitted):
+        return ordered[-1]
+    part, target = _System(problem.p[:, fitted]), problem.targets(problem.given)[:, fitted]
+    best, least = ordered[0], math.inf
+    for share in ordered:
+        w = (part.solver(share) if math.isfinite(share) else _nothing(problem.p))(target)
+        error = problem.error(problem.given[:, judged] + problem.p[:, judged] @ w, judged)
+        if error >= least:
+            break
+        best, least = share, error
+    return best
+
+
+def _nothing(p: Tensor) -> Callable[[Tensor], Tensor]:
+    """The solution under an infinite penalty: the weights stay as they are."""
+    return lambda t: p.new_zeros(p.shape[0], p.shape[2], t.shape[2])
 
 
 class _System:
     """Normal equations of rows p: by columns, or by rows where there are fewer of them."""
 
-    def __init__(self, p: Tensor, gram: Tensor | None = None, *, dual: bool | None = None) -> None:
-        self.p = p
-        self.dual = p.shape[-2] < p.shape[-1] if dual is None else dual
-        self.gram = gram if gram is not None else p @ p.mT if self.dual else p.mT @ p
-
-    def of(self, rows: Tensor) -> "_System":
-        p = self.p[:, rows]
-        gram = self.gram[:, rows][:, :, rows] if self.dual else None
-        return _System(p, gram, dual=self.dual)
+    def __init__(self, p: Tensor) -> None:
+        self.p, self.dual = p, p.shape[-2] < p.shape[-1]
+        self.gram = p @ p.mT if self.dual else p.mT @ p
 
     def solver(self, ridge: float) -> Callable[[Tensor], Tensor]:
-        """w of targets; an infinite penalty leaves the weights as they are."""
+        """w of targets."""
         p, gram = self.p, self.gram
-        if math.isinf(ridge):
-            return lambda t: p.new_zeros(p.shape[0], p.shape[2], t.shape[2])
         scale = p.square().sum((-2, -1)) / p.shape[-1]
         penalty = (ridge * scale).clamp_min(torch.finfo(p.dtype).tiny)[:, None, None]
         whole = gram + penalty * torch.eye(gram.shape[-1], dtype=p.dtype, device=p.device)

@@ -1,0 +1,122 @@
+"""Pretrained networks and what each conversion makes of them; calibrated and taught on images that judge nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import default_collate
+
+from axiograd.datasets import CAFFE, tiny_imagenet
+from axiograd.experiments import image_networks
+from axiograd.experiments.image_networks import CALIBRATION, FAMILIES, Family, Images
+from axiograd.experiments.item import Scale, Setting
+from axiograd.homogeneity import Calibration, to_xdnn
+from axiograd.training import Recipe
+from axiograd.training.distill import distill
+
+FORMS = ("original", "strip", "calibrated", "bias-free", "distilled", "lift")
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A network, and how many images it is measured on."""
+
+    family: Family
+    #: Images that calibrate, and others that judge.
+    calibrate: int
+    judge: int
+    #: Of those that judge, how many are compared with Integrated Gradients, and how many are masked.
+    compared: int
+    masked: int
+    forms: tuple[str, ...] = FORMS
+
+
+_LARGE = Family("resnet50", "ResNet-50", (), "ResNet-50", CAFFE)
+SUBJECTS: Mapping[Scale, tuple[Subject, ...]] = {
+    "quick": (Subject(FAMILIES["quick"][0], 40, 40, 1, 2),),
+    "real": (
+        Subject(FAMILIES["real"][0], 250, 250, 4, 24),
+        Subject(FAMILIES["real"][2], 250, 1000, 4, 24),
+        Subject(FAMILIES["real"][1], 250, 250, 2, 8),
+        Subject(_LARGE, 250, 250, 1, 4, ("original", "strip", "calibrated", "bias-free", "lift")),
+    ),
+}
+#: The distillation behind a calibration, without labels.
+RECIPE = Recipe(optimizer="adam", lr=2e-5, weight_decay=0.0, schedule="cosine", epochs=3, batch_size=16)
+
+
+@dataclass(frozen=True)
+class Made:
+    """One form of a network, the processor time that it took, and the images that it needed."""
+
+    model: nn.Module
+    seconds: float
+    images: int
+    #: Root mean square of c − 1 in the last layer on held-out images.
+    constant_error: float = 0.0
+
+
+def data_of(subject: Subject, setting: Setting) -> Images:
+    """The images that judge, and for networks with one set, those that calibrate too."""
+    return image_networks.images(subject.family, setting)
+
+
+def order(subject: Subject, setting: Setting) -> tuple[list[int], list[int]]:
+    """Places of the images that judge, and of those that calibrate, in the set of each."""
+    found = image_networks.order(data_of(subject, setting), setting.seed)
+    if subject.family.key == "resnet18":
+        train = tiny_imagenet("train", transform=subject.family.preprocess)
+        return found[: subject.judge], image_networks.order(train, setting.seed, subject.calibrate)
+    return found[subject.calibrate :][: subject.judge], found[: subject.calibrate]
+
+
+@lru_cache(maxsize=1)
+def calibration_images(subject: Subject, setting: Setting) -> Tensor:
+    """What a network is calibrated and distilled on; none of these judges."""
+    data: Images = data_of(subject, setting)
+    if subject.family.key == "resnet18":
+        data = tiny_imagenet("train", transform=subject.family.preprocess)
+    chosen: Sequence[int] = order(subject, setting)[1]
+    images: Tensor = default_collate([data[i] for i in chosen])[0]
+    return images
+
+
+@lru_cache(maxsize=2)
+def original(subject: Subject, setting: Setting) -> nn.Module:
+    """The network as it was trained."""
+    return image_networks.network(subject.family, "regular", setting)
+
+
+@lru_cache(maxsize=2)
+def make(subject: Subject, form: str, setting: Setting, n: int | None = None) -> Made:
+    """One form of a network, from n images."""
+    regular, images = original(subject, setting), calibration_images(subject, setting)[:n]
+    start = time.process_time()
+    if form == "original":
+        return Made(regular, 0.0, 0)
+    if form in {"strip", "lift"}:
+        conversion = to_xdnn(regular, images[:CALIBRATION], how="strip" if form == "strip" else "lift")
+        return Made(_ready(conversion.model), time.process_time() - start, CALIBRATION)
+    settings = {"read_biases": False} if form == "bias-free" else {}
+    conversion = to_xdnn(regular, images[:2], calibration=Calibration(images, seed=setting.seed, **settings))
+    if form == "distilled":
+        _distil(conversion.model, regular, images, setting)
+    seconds = time.process_time() - start
+    return Made(_ready(conversion.model), seconds, len(images), conversion.layers[-1].bias_error)
+
+
+def _distil(student: nn.Module, teacher: nn.Module, images: Tensor, setting: Setting) -> None:
+    """Every fifth image judges when to stop."""
+    judging = torch.arange(len(images)) % 5 == 4  # noqa: PLR2004
+    settings = {"recipe": RECIPE, "seed": setting.seed, "accelerator": "cpu", "progress": False}
+    distill(student.requires_grad_(True), teacher, images[~judging], validation=images[judging], **settings)
+
+
+def _ready(model: nn.Module) -> nn.Module:
+    model.eval().requires_grad_(False).to(image_networks.device())
+    return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
