@@ -125,8 +125,8 @@ def table(records: Records) -> Table:
             if explained is not None and form == "original":
                 rows.append((label, f"its IG({MASKED_STEPS})", *[None] * 5, *_explained(explained, "ig"), None, None))
     gains = tuple(f"{metric} gain" for metric in METRICS)
-    header = ("network", "form", "top-1 %", "top-5 %", "top-1 lost", "top-5 lost", f"top-1 % at α = {CONTRAST:g}")
-    header += ("error against IG(128)", *gains, "processor s", "images")
+    kept = ("top-1 %", "top-5 %", "top-1 lost", "top-5 lost", f"top-1 % at α = {CONTRAST:g}")
+    header = ("network", "form", *kept, "error against IG(128)", *gains, "processor s", "images")
     return Table(header, tuple(rows), NOTE)
 
 

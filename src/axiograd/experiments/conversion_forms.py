@@ -102,8 +102,8 @@ def make(subject: Subject, form: str, setting: Setting, n: int | None = None) ->
     if form in {"strip", "lift"}:
         conversion = to_xdnn(regular, images[:CALIBRATION], how="strip" if form == "strip" else "lift")
         return Made(_ready(conversion.model), time.process_time() - start, CALIBRATION)
-    settings = {"read_biases": False} if form == "bias-free" else {}
-    conversion = to_xdnn(regular, images[:2], calibration=Calibration(images, seed=setting.seed, **settings))
+    calibration = Calibration(images, seed=setting.seed, read_biases=form != "bias-free")
+    conversion = to_xdnn(regular, images[:2], calibration=calibration)
     if form == "distilled":
         _distil(conversion.model, regular, images, setting)
     seconds = time.process_time() - start
@@ -113,8 +113,16 @@ def make(subject: Subject, form: str, setting: Setting, n: int | None = None) ->
 def _distil(student: nn.Module, teacher: nn.Module, images: Tensor, setting: Setting) -> None:
     """Every fifth image judges when to stop."""
     judging = torch.arange(len(images)) % 5 == 4  # noqa: PLR2004
-    settings = {"recipe": RECIPE, "seed": setting.seed, "accelerator": "cpu", "progress": False}
-    distill(student.requires_grad_(True), teacher, images[~judging], validation=images[judging], **settings)
+    distill(
+        student.requires_grad_(True),
+        teacher,
+        images[~judging],
+        validation=images[judging],
+        recipe=RECIPE,
+        seed=setting.seed,
+        accelerator="cpu",
+        progress=False,
+    )
 
 
 def _ready(model: nn.Module) -> nn.Module:

@@ -80,6 +80,38 @@ def test_activations_that_carry_a_constant_are_reproduced_exactly(form):
     assert all(layer.held_out == pytest.approx(1) for layer in conversion.layers)
 
 
+def _with_range(n, generator=None):
+    """Images of all contrasts whose brightest value is 1."""
+    x = torch.rand(n, 3, 12, 12, generator=generator).double() - 0.5
+    x = x * torch.rand(n, 1, 1, 1, generator=generator).double()
+    x[:, 0, 3, 4] = 1
+    return x
+
+
+def test_a_constant_range_is_found_and_carried_through_all_layers():
+    """c is the range of the input in every layer, so that the twin is c·f(x/c), which is f where c = 1."""
+    generator = torch.Generator().manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 6, 3), nn.ReLU(), nn.Conv2d(6, 6, 3), nn.ReLU(), nn.Flatten(), nn.Linear(384, 4))
+    net = net.double()
+    x, fresh = _with_range(60, generator), _with_range(20, generator)
+    found = to_xdnn(net, x[:2], calibration=Calibration(x, bias_ridge=1e-12, fit_weights=False))
+    assert all(layer.bias_error < 1e-6 for layer in found.layers)
+    torch.testing.assert_close(found.model(fresh), net(fresh), rtol=1e-5, atol=1e-5)
+    fainter = 0.2 * fresh
+    torch.testing.assert_close(found.model(fainter), 0.2 * net(fainter / 0.2), rtol=1e-5, atol=1e-5)
+    chosen = to_xdnn(net, x[:2], calibration=x)
+    assert all(layer.held_out > 0.99 for layer in chosen.layers)
+    weights = [layer.weight for layer in net if hasattr(layer, "weight")]
+    kept = [layer.weight for layer in chosen.model.children() if hasattr(layer, "weight")]
+    assert all(torch.equal(a, b) for a, b, layer in zip(weights, kept, chosen.layers, strict=True) if layer.penalty > 9)
+
+
+def test_activations_beyond_the_memory_are_put_into_a_file(images):
+    net = _network()
+    one, two = (to_xdnn(net, images[:4], calibration=Calibration(images, memory=gib)).model for gib in (4.0, 0.0))
+    assert torch.equal(one(images[:8]), two(images[:8]))
+
+
 def test_weights_are_those_of_ridge_regression():
     """Without biases to read, W + ΔW minimises ‖(W + ΔW) h − W h − b‖² + λ‖ΔW‖²: the normal equations, by hand."""
     torch.manual_seed(0)
