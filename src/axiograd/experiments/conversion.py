@@ -8,6 +8,7 @@ calibrate. ImageNet photos are probably training images: losses compare, levels 
 from __future__ import annotations
 
 import statistics
+import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -17,10 +18,12 @@ import torch
 from axiograd.attribution import InputXGradient, IntegratedGradients, RandomAttribution
 from axiograd.experiments import image_networks
 from axiograd.experiments.chunks import Moments, rounded
-from axiograd.experiments.conversion_forms import RECIPE, SUBJECTS, Subject, data_of, make, order
+from axiograd.experiments.conversion_forms import RECIPE, SUBJECTS, Subject, data_of, make, noisy_photos, order
 from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work
 from axiograd.experiments.records import Records
+from axiograd.homogeneity import to_xdnn
 from axiograd.metrics import masking_curves
+from axiograd.models import get_model
 from axiograd.report import canvas
 from axiograd.report.colours import LINES
 
@@ -31,6 +34,8 @@ CONTRAST = 0.1
 #: Numbers of calibration images, and the networks that are calibrated on each.
 COUNTS: Mapping[str, tuple[int, ...]] = {"quick": (20, 40), "real": (8, 16, 32, 64, 125, 250)}
 COUNTED = ("small", "squeezenet1_1", "resnet18")
+#: Forms of a denoiser that was trained without biases.
+DENOISED = ("original", "strip", "lift")
 #: More is better, or less.
 METRICS: Mapping[str, int] = {"KPM": 1, "KNM": -1, "KAM": 1, "RAM": -1}
 
@@ -81,18 +86,47 @@ def attributions(subject: Subject, form: str, setting: Setting) -> dict[str, Any
     return {"attribution_error": statistics.fmean(errors), "compared": len(errors), **areas}
 
 
+def denoising(form: str, setting: Setting) -> dict[str, Any]:
+    """Peak signal-to-noise ratio in dB of photos with noise of σ = 25/255, at full contrast and at a tenth of it."""
+    clean, noisy = noisy_photos(setting)
+    model = get_model("xdncnn", weights="default").eval().requires_grad_(False)
+    start, images = time.process_time(), 0
+    if form != "original":
+        model, images = to_xdnn(model, noisy[:2], how="strip" if form == "strip" else "lift").model.eval(), 2
+    seconds = time.process_time() - start
+    with torch.no_grad():
+        found = {"psnr": model(noisy), "contrast": model(CONTRAST * noisy) / CONTRAST}
+    levels = {
+        name: rounded((-10 * (made - clean).square().mean((1, 2, 3)).log10()).tolist()) for name, made in found.items()
+    }
+    exact = IntegratedGradients(model, STEPS, internal_batch_size=ROWS).attribute(noisy[:1], _centre)
+    fast = InputXGradient(model).attribute(noisy[:1], _centre)
+    error = float((fast - exact).abs().sum() / exact.abs().sum())
+    return {**levels, "seconds": round(seconds, 1), "images": images, "attribution_error": error}
+
+
+def _centre(outputs: torch.Tensor) -> torch.Tensor:
+    """The score of a denoiser: the pixel in the middle."""
+    return outputs[:, 0, outputs.shape[2] // 2, outputs.shape[3] // 2]
+
+
 def plan(setting: Setting) -> Plan:
     """Network by network: every form's accuracy, then its attributions; then calibration on fewer images."""
     subjects = SUBJECTS[setting.scale]
 
     def stage(_: Records) -> Sequence[Work]:
         works = []
-        for subject in subjects:
-            network = subject.family.key
-            for form in subject.forms:
-                key = {"network": network, "form": form}
-                works.append(Work({"part": "accuracy", **key}, partial(accuracy, subject, form, setting)))
-                works.append(Work({"part": "attributions", **key}, partial(attributions, subject, form, setting)))
+        pairs = [(subject, form) for subject in subjects for form in subject.forms]
+        # What takes longest comes last.
+        for subject, form in sorted(pairs, key=lambda pair: pair[1] == "distilled"):
+            key = {"network": subject.family.key, "form": form}
+            works.append(Work({"part": "accuracy", **key}, partial(accuracy, subject, form, setting)))
+            works.append(Work({"part": "attributions", **key}, partial(attributions, subject, form, setting)))
+        if setting.scale == "real":
+            works += [
+                Work({"part": "denoising", "network": "xdncnn", "form": form}, partial(denoising, form, setting))
+                for form in DENOISED
+            ]
         for subject in subjects:
             if subject.family.key in COUNTED:
                 works += [
@@ -124,6 +158,12 @@ def table(records: Records) -> Table:
             rows.append((label, form, *_kept(found, regular, form), *_explained(explained, "one"), *_cost(found)))
             if explained is not None and form == "original":
                 rows.append((label, f"its IG({MASKED_STEPS})", *[None] * 5, *_explained(explained, "ig"), None, None))
+    for form in DENOISED:
+        found = records.get(part="denoising", network="xdncnn", form=form)
+        if found is not None:
+            levels = [f"{Moments.of(found[name]).text(2)} dB" for name in ("psnr", "contrast")]
+            error = f"{found['attribution_error']:.2g}"
+            rows.append(("bias-free DnCNN", form, levels[0], *[None] * 3, levels[1], error, *[None] * 4, *_cost(found)))
     gains = tuple(f"{metric} gain" for metric in METRICS)
     kept = ("top-1 %", "top-5 %", "top-1 lost", "top-5 lost", f"top-1 % at α = {CONTRAST:g}")
     header = ("network", "form", *kept, "error against IG(128)", *gains, "processor s", "images")
@@ -197,7 +237,9 @@ NOTE = (
     "Σ|x ⊙ ∇F − IG| / Σ|IG| with 128-step Integrated Gradients of the same form of the network, zero baseline in "
     "normalised space, target the predicted class. Gains are areas under the masking curves of one gradient against "
     "those of random attributions of the same network (KPM and KNM in logits, KAM and RAM in per cent), signed so that "
-    "more is better; logits of different forms have different scales where a conversion changed them."
+    "more is better; logits of different forms have different scales where a conversion changed them. The denoiser has "
+    "no biases to begin with, so that nothing is changed; its accuracy is the peak signal-to-noise ratio, and its "
+    "attributed output the pixel in the middle."
 )
 
 ITEM = Item(

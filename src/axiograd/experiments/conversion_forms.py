@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import default_collate
 
-from axiograd.datasets import CAFFE, tiny_imagenet
+from axiograd.datasets import CAFFE, Preprocess, imagenet_sample, tiny_imagenet
 from axiograd.experiments import image_networks
 from axiograd.experiments.image_networks import CALIBRATION, FAMILIES, Family, Images
 from axiograd.experiments.item import Scale, Setting
@@ -128,3 +128,11 @@ def _distil(student: nn.Module, teacher: nn.Module, images: Tensor, setting: Set
 def _ready(model: nn.Module) -> nn.Module:
     model.eval().requires_grad_(False).to(image_networks.device())
     return model.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
+
+
+def noisy_photos(setting: Setting, n: int = 16, size: int = 64, sigma: float = 25 / 255) -> tuple[Tensor, Tensor]:
+    """The middles of photos, grey in [0, 1], without and with noise."""
+    data = imagenet_sample(transform=Preprocess(128, size, (0.0,) * 3, (1.0,) * 3))
+    clean = torch.stack([data[i][0].mean(0, keepdim=True) for i in image_networks.order(data, setting.seed, n)])
+    draws = torch.Generator().manual_seed(setting.seed)
+    return clean, clean + sigma * torch.randn(clean.shape, generator=draws)
