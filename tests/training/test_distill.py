@@ -1,3 +1,5 @@
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -54,6 +56,23 @@ def test_with_labels():
     assert result.best["validation"] == pytest.approx(-F.cross_entropy(student.eval()(x), y).item())
     assert result.best["validation"] > result.history[0]["validation"]
     assert (student(x).argmax(1) == y).float().mean() > 0.85
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_a_student_is_never_worse_than_its_start(tmp_path, on_disk):
+    """Steps that are far too long spoil it, and what it began with stays."""
+    teacher = make(False, 0).eval()
+    student = copy.deepcopy(teacher)
+    with torch.no_grad():
+        student[0].weight += 0.01
+    before, x = copy.deepcopy(student.state_dict()), torch.randn(60, 4)
+    wild = RECIPE.replace(lr=3.0, epochs=2)
+    result = distill(student, teacher, x, recipe=wild, accelerator="cpu", out=tmp_path / "run" if on_disk else None)
+    assert (result.best["step"], result.best["epoch"]) == (0, 0)
+    assert result.best["validation"] > max(row["validation"] for row in result.history)
+    assert all(torch.equal(value, before[name]) for name, value in student.state_dict().items())
+    with pytest.raises(ConfigurationError, match="held_out=1"):
+        distill(student, teacher, x, held_out=1.0)
 
 
 def test_wrong_settings():

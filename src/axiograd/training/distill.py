@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, Subset
 
 from axiograd.errors import ConfigurationError
 from axiograd.runs.identity import describe
@@ -17,6 +17,9 @@ from axiograd.training.fit import FitResult, fit
 from axiograd.training.mixup import MixedTarget, task_value
 from axiograd.training.objective import Objective, call_model
 from axiograd.training.seeds import kept_modes
+
+#: With fewer samples than these, none are held out.
+_FEW = 20
 
 
 @dataclass(frozen=True)
@@ -109,11 +112,14 @@ def distill(
     temperature: float | None = 2.0,
     task_loss: Callable[[Any, Any], Tensor] = F.cross_entropy,
     validation: Any = None,
+    held_out: float = 0.1,
     **settings: Any,
 ) -> FitResult:
     """Train the student to answer as the teacher does; `settings` are those of `fit`.
 
-    Without labels the data set may give inputs alone, and validation judges by the teacher's answers.
+    Without labels the data set may give inputs alone, and validation judges by the teacher's answers. Where there is
+    none, a share of the data is `held_out` for it (of 20 samples or more). The student ends with the weights that were
+    judged best, those that it began with among them.
 
     >>> teacher, student = nn.Linear(3, 2, bias=False), nn.Linear(3, 2, bias=False)
     >>> from axiograd.training import Recipe
@@ -124,10 +130,28 @@ def distill(
     True
     """
     objective = Distillation(teacher, temperature=temperature, labels=labels, task_loss=task_loss)
+    settings = {"judge_start": True, **settings}
     if labels:
         return fit(student, data, loss=objective, validation=validation, **settings)
+    if validation is None:
+        data, validation = _parted(data, held_out)
     judged = None if validation is None else _Taught(validation, objective)
     return fit(student, _Unlabelled(data), loss=objective, validation=judged, **settings)
+
+
+def _parted(data: Any, held_out: float) -> tuple[Any, Any]:
+    """Samples to learn from, and every n-th to judge by."""
+    if not 0 <= held_out < 1:
+        raise ConfigurationError(f"held_out={held_out}; it is a share of the samples, at least 0 and below 1.")
+    whole = data if isinstance(data, Tensor) else ensure_dataset(data, "data")
+    if not held_out or len(whole) < _FEW:
+        return data, None
+    step = max(2, round(1 / held_out))
+    judging = range(step - 1, len(whole), step)
+    others = [i for i in range(len(whole)) if i % step != step - 1]
+    if isinstance(whole, Tensor):
+        return whole[others], whole[list(judging)]
+    return Subset(whole, others), Subset(whole, judging)
 
 
 class _Unlabelled(Dataset[Any]):

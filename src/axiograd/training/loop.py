@@ -41,6 +41,8 @@ class Settings:
     seed: int = 0
     validation: Any = None
     metric: Metric = "loss"
+    #: Whether the weights that training begins with are among those that validation chooses from.
+    judge_start: bool = False
     out: Path | None = None
     num_workers: int = 0
     collate: Any = None
@@ -114,6 +116,7 @@ class Run:
             "model": self._structure,
             "loss": self.objective.identity(),
             "recipe": asdict(self.recipe),
+            **({"judge_start": True} if settings.judge_start else {}),
             "precision": str(self.fabric.strategy.precision.precision),
         }
         return dict(plain(described))
@@ -165,6 +168,7 @@ class Run:
             if self.settings.checkpoint_minutes is not None and out is not None:
                 self._due = time.monotonic() + min(_FIRST_SAVE, 60 * self.settings.checkpoint_minutes)
             try:
+                self._judge_start()
                 while self.epoch < self.recipe.epochs:
                     self._train_epoch(stop, update)
                     self._close_epoch()
@@ -253,20 +257,26 @@ class Run:
         settings = self.settings
         if settings.validation is not None:
             seed_everything(settings.seed, "validation", self.epoch)
-            outputs, targets = predict(
-                self.fabric,
-                self.model,
-                settings.validation,
-                batch_size=self.recipe.batch_size,
-                collate=settings.collate,
-            )
-            row["validation"] = score(settings.metric, self.objective.task_loss, outputs, targets)
+            row["validation"] = self._validated()
             if self.best is None or row["validation"] > self.best["validation"]:
                 self.best = {"step": self.step, "epoch": self.epoch + 1, "validation": row["validation"]}
                 self.folder.remember_best()
         self._report("epoch", self.means, row.get("validation"))
         self.history.append(row)
         self.means = Means()
+
+    def _judge_start(self) -> None:
+        """What training begins with is the best until something is better."""
+        if self.settings.judge_start and self.settings.validation is not None and self.step == 0:
+            self.best = {"step": 0, "epoch": 0, "validation": self._validated()}
+            self.folder.remember_best()
+            self._save()
+
+    def _validated(self) -> float:
+        settings = self.settings
+        size, collate = self.recipe.batch_size, settings.collate
+        outputs, targets = predict(self.fabric, self.model, settings.validation, batch_size=size, collate=collate)
+        return score(settings.metric, self.objective.task_loss, outputs, targets)
 
     def _show(self, update: Any) -> None:
         terms = " ".join(
