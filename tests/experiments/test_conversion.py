@@ -1,13 +1,37 @@
-"""Networks as they are, stripped and lifted: exact where they were converted, and only there."""
+"""Networks as they are, stripped, calibrated, distilled and lifted: exact where they were converted, and only there."""
 
-from axiograd.experiments import conversion
+import pytest
+
+from axiograd.experiments import conversion, conversion_forms
+from axiograd.experiments.conversion_forms import Subject, order
+from axiograd.experiments.item import Setting
 
 
-def test_quick(quick, monkeypatch):
-    monkeypatch.setattr(conversion, "SIZES", {"quick": (5, 1)})
+@pytest.fixture
+def tiny(monkeypatch):
+    family = conversion_forms.FAMILIES["quick"][0]
+    monkeypatch.setattr(conversion_forms, "RECIPE", conversion_forms.RECIPE.replace(epochs=1))
+    monkeypatch.setattr(conversion, "SUBJECTS", {"quick": (Subject(family, 20, 10, 1, 1),)})
+    monkeypatch.setattr(conversion, "COUNTS", {"quick": (10, 20)})
+    monkeypatch.setattr(conversion, "STEPS", 32)
+    yield
+    for cached in (conversion_forms.make, conversion_forms.original, conversion_forms.calibration_images):
+        cached.cache_clear()
+
+
+def test_quick(tiny, quick):
     done = quick("conversion")
-    assert [row[1] for row in done.table.rows] == ["original", "strip", "lift"]
-    original, strip, lift = (float(row[5]) for row in done.table.rows)
-    assert original > 0.01
-    assert max(strip, lift) < 1e-3
-    assert [row[2] > 0 for row in done.table.rows] == [False, True, True]
+    rows = {row[1]: row for row in done.table.rows}
+    assert list(rows) == ["original", "its IG(32)", *conversion_forms.FORMS[1:]]
+    errors = {form: float(row[7]) for form, row in rows.items() if row[7]}
+    assert errors.pop("original") > 0.01
+    assert max(errors.values()) < 1e-3
+    assert [rows[form][13] for form in ("calibrated", "lift")] == [20, 16]
+    assert (done.files[0].with_suffix(".png")).stat().st_size > 5000
+
+
+def test_images_that_judge_calibrate_nothing(quick):
+    for subject in conversion_forms.SUBJECTS["quick"]:
+        judged, calibrating = order(subject, Setting("quick"))
+        assert not set(judged) & set(calibrating)
+        assert (len(judged), len(calibrating)) == (subject.judge, subject.calibrate)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,6 +17,7 @@ from axiograd.experiments import image_networks
 from axiograd.experiments.image_networks import CALIBRATION, FAMILIES, Family, Images
 from axiograd.experiments.item import Scale, Setting
 from axiograd.homogeneity import Calibration, to_xdnn
+from axiograd.homogeneity.conversion import OverfittingWarning
 from axiograd.training import Recipe
 from axiograd.training.distill import distill
 
@@ -103,7 +105,10 @@ def make(subject: Subject, form: str, setting: Setting, n: int | None = None) ->
         conversion = to_xdnn(regular, images[:CALIBRATION], how="strip" if form == "strip" else "lift")
         return Made(_ready(conversion.model), time.process_time() - start, CALIBRATION)
     calibration = Calibration(images, seed=setting.seed, read_biases=form != "bias-free")
-    conversion = to_xdnn(regular, images[:2], calibration=calibration)
+    with warnings.catch_warnings():
+        # How much is lost with too few images is what is measured.
+        warnings.simplefilter("ignore", OverfittingWarning)
+        conversion = to_xdnn(regular, images[:2], calibration=calibration)
     if form == "distilled":
         _distil(conversion.model, regular, images, setting)
     seconds = time.process_time() - start
