@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 from axiograd.attribution import ExpectedGradients, IntegratedGradients, XGradient
 from axiograd.errors import AxiogradError
-from axiograd.homogeneity import certify
+from axiograd.homogeneity import certify, to_xdnn
 from axiograd.models import get_model
 from axiograd.priors import L1
 from axiograd.training.compiled import CompiledStep
@@ -60,6 +60,20 @@ FULL: Mapping[str, Network] = {
     "vgg11": Network("VGG11, 224 px", "xvgg11", {"dropout": 0.0}, (3, 224, 224), 4, 2, (4,)),
     "mlp": Network("MLP, 118-512-128-32-1", "xmlp", {}, (118,), 512, 1024, (16384,)),
 }
+#: What the steps without second derivatives are measured on.
+HELD: Mapping[str, Network] = {
+    "mlp-64": Network("MLP, 118-512-128-32-1", "xmlp", {}, (118,), 64, 64, ()),
+    "mlp-512": Network("MLP, 118-512-128-32-1", "xmlp", {}, (118,), 512, 512, (16384,)),
+    "demo-64": Network("the demonstration's network, 64 px", "demo", {}, (3, 64, 64), 64, 64, (64,)),
+    "alexnet-16": Network("AlexNet, 224 px", "xalexnet", {"dropout": 0.0}, (3, 224, 224), 16, 16, (16,)),
+    "vgg11-4": FULL["vgg11"],
+    "resnet50-2": Network("Fixup-ResNet-50, 224 px", "xfixup_resnet50", {}, (3, 224, 224), 2, 2, (2,)),
+    "squeezenet-8": Network("SqueezeNet 1.1, 224 px", "xsqueezenet1_1", {"dropout": 0.0}, (3, 224, 224), 8, 8, (8,)),
+    "lifted-8": Network(
+        "SqueezeNet 1.1 lifted, 224 px", "lift:squeezenet1_1", {"dropout": 0.0}, (3, 224, 224), 8, 8, (8,)
+    ),
+    "alexnet-64": Network("AlexNet, 224 px", "xalexnet", {"dropout": 0.0}, (3, 224, 224), 64, 64, (64,)),
+}
 QUICK: Mapping[str, Network] = {
     "alexnet": Network(
         "AlexNet of width 1/8, 64 px",
@@ -85,7 +99,7 @@ class Setup:
 
     def __init__(self, network: Network, batch: int, many: int) -> None:
         torch.manual_seed(0)
-        self.model = get_model(network.model, **network.config).train()
+        self.model = build(network).train()
         for parameter in self.model.parameters():
             # Fixup begins with layers of zeros, whose products a processor may find faster.
             if not parameter.any():
@@ -140,6 +154,18 @@ class Setup:
         score = outputs[:, 0] if y.is_floating_point() else outputs[rows, y]
         (gradient,) = torch.autograd.grad(score.sum(), x, create_graph=True)
         backward(task_loss(outputs, y) + 0.1 * (x * gradient).abs().flatten(1).sum(1).mean())
+
+
+def build(network: Network) -> nn.Module:
+    """The model of a network: by its name, lifted, or the demonstration's without its biases."""
+    if network.model == "demo":
+        from axiograd.experiments.demo import network as demonstration
+
+        return to_xdnn(demonstration(), torch.randn(2, *network.shape)).model
+    if network.model.startswith("lift:"):
+        plain = get_model(network.model.removeprefix("lift:"), **network.config)
+        return to_xdnn(plain, torch.randn(2, *network.shape), how="lift").model
+    return get_model(network.model, **network.config)
 
 
 def backward(loss: Tensor) -> None:
@@ -218,7 +244,7 @@ def peak_mib(name: str, action: str, batch: int, many: int, *, quick: bool, thre
 def main() -> None:
     """Print the peak memory of one step."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("network", choices=list(FULL))
+    parser.add_argument("network", choices=[*FULL, *HELD])
     parser.add_argument("action", choices=["plain", "prior", "residual", "double backward", "EG", "IG"])
     parser.add_argument("batch", type=int)
     parser.add_argument("--many", type=int, default=32)
@@ -226,7 +252,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    network = (QUICK if options.quick else FULL)[options.network]
+    network = {**FULL, **HELD, **(QUICK if options.quick else {})}[options.network]
     sys.stdout.write(json.dumps(peak(network, options.action, options.batch, options.many)))
 
 

@@ -29,6 +29,8 @@ class Bound:
     why_twice: str | None = None
     #: Whether the task and the prior may share their products with the weights.
     may_share: bool = True
+    #: Whether there are no second derivatives, because of reentrant checkpoints.
+    only_held: bool = False
     #: Multiplications with weights per sample.
     work: float = 0.0
     #: Why its wrapper must see plain passes and nothing else; "" if it need not.
@@ -67,6 +69,7 @@ def _looked_at(bound: Bound, model: Any, arguments: Arguments) -> Any:
             bound.why_twice = str(reason)
         else:
             bound.why_twice, bound.work = "", held.tape.work / arguments.batch
+            bound.only_held = held.reentrant
             return outputs
     # With a backward pass: a model that cannot be differentiated by its inputs says so here.
     score = lambda outputs: logits(outputs).reshape(arguments.batch, -1).sum(1)  # noqa: E731

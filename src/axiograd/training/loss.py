@@ -202,7 +202,7 @@ class AttributionLoss(nn.Module):
             return "each output is attributed"
         if bound.why_twice is None:
             output_shape(bound, inputs, additional)
-        if bound.why_twice or self.double_backward is False:
+        if bound.why_twice or bound.only_held or self.double_backward is False:
             return bound.why_twice or ""
         work = bound.work * Arguments.ensure(inputs, additional).batch
         return "" if work >= _PAYS[shared] else f"it is faster for a pass of {work:.1g} multiplications"

@@ -12,6 +12,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils.parametrizations import weight_norm
+from torch.utils.checkpoint import checkpoint
 
 from axiograd.attribution import InputXGradient, LogGradient
 from axiograd.errors import ConfigurationError
@@ -86,14 +87,14 @@ class Gated(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         self.calls += 1
-        hidden = self.dropout(self.slopes(self.first(x)))
+        hidden = checkpoint(lambda h: self.dropout(self.slopes(self.first(h))), x, use_reentrant=False)
         if hidden.sum() > 0:
             hidden = hidden + 0.5
         hidden = self.norm(hidden)
         hidden.mul_(1.5)
         F.relu(hidden, inplace=True)
         hidden = torch.where(hidden > 0.3, hidden, 0.1 * hidden)
-        values, _ = hidden.sort(1)
+        values, _ = checkpoint(torch.sort, hidden, 1, use_reentrant=False)
         return self.last(F.max_pool1d(values[:, None], 2)[:, 0])
 
 

@@ -151,12 +151,14 @@ def test_a_loss_on_a_hidden_layer_is_right_or_refused(outputs, case) -> None:
     torch.testing.assert_close(*found, rtol=1e-12, atol=1e-13)
 
 
+@pytest.mark.parametrize("layers", [slice(2), slice(-1)], ids=["two", "all but one"])
+@pytest.mark.parametrize("reentrant", [False, True])
 @pytest.mark.parametrize("outputs", OUTPUTS)
-def test_checkpointing(outputs, case) -> None:
+def test_checkpointing(outputs, reentrant, layers, case) -> None:
     model, x, y = case
 
     def forward(v):
-        return model[-1](checkpoint(model[:-1], v, use_reentrant=False))
+        return model[layers.stop :](checkpoint(model[layers], v, use_reentrant=reentrant))
 
     found = []
     for function in (forward, model):
@@ -167,9 +169,10 @@ def test_checkpointing(outputs, case) -> None:
             InputXGradient,
             outputs=outputs,
             generator=torch.Generator().manual_seed(0),
-            double_backward=False,
+            double_backward=function is model or (None if reentrant else False),
         )
         loss(function, x, y).total.backward()
+        assert (loss.why_twice == "") is (function is forward)
         found.append(grads(model))
     torch.testing.assert_close(*found, rtol=1e-12, atol=1e-13)
 
@@ -301,6 +304,12 @@ def _in_place(h):
     return view
 
 
+def _in_place_by_position(h):
+    view = h[:, :2]
+    F.relu(h, True)
+    return view
+
+
 CANNOT = {
     "a curve": (lambda h: h.tanh(), "tanh is no linear function"),
     "a product": (lambda h: h * h, "multiplies two values"),
@@ -309,6 +318,7 @@ CANNOT = {
     "no gradient": (lambda h: h + _without_gradient(h), "switched off"),
     "an autograd function": (Cut.apply, "switched off"),
     "a view in place": (_in_place, "has views"),
+    "a view in place by position": (_in_place_by_position, "has views"),
     "batch statistics": (lambda h: F.batch_norm(h, None, None, training=True), "statistics of the batch"),
 }
 

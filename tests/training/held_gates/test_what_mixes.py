@@ -84,3 +84,25 @@ def test_hooks_of_parameters_that_the_prior_does_not_reach():
     model.last.bias.register_hook(lambda g: seen.append(g.shape) or 2 * g)
     agree(model)
     assert set(seen) == {(2,)}
+
+
+@pytest.mark.parametrize("outputs", ["target", "residual"])
+@pytest.mark.parametrize(
+    "wrap",
+    [lambda model: torch.compile(model, backend="eager"), nn.DataParallel],
+    ids=["compiled", "data parallel"],
+)
+def test_wrapped_modules_have_the_gradients_of_their_own(wrap, outputs):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 3)).double()
+    x, y = torch.randn(4, 6, dtype=torch.float64), torch.tensor([0, 2, 1, 0])
+    found = []
+    for given, twice in ((wrap(model), False), (model, True)):
+        loss = AttributionLoss(F.cross_entropy, L1(), 2.0, InputXGradient, outputs=outputs, double_backward=twice)
+        loss(given, x, y)
+        torch.manual_seed(3)
+        model.zero_grad()
+        loss(given, x, y).total.backward()
+        assert (loss.why_twice == "") is not twice
+        found.append([p.grad.clone() for p in model.parameters()])
+    torch.testing.assert_close(*found, rtol=1e-12, atol=1e-14)

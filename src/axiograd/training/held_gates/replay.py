@@ -24,6 +24,7 @@ from axiograd.attribution.state import attribution_pass
 from axiograd.errors import ConfigurationError
 from axiograd.homogeneity.behind import modules_behind
 from axiograd.homogeneity.model import out_of_parallel
+from axiograd.training.held_gates.checkpointing import without_checkpoints
 from axiograd.training.held_gates.operators import NotHeldError
 from axiograd.training.held_gates.recorder import Recorder, name_of
 from axiograd.training.held_gates.step import Held, one_score, record
@@ -181,7 +182,7 @@ class Replayed:
             _attributes_kept(self.model),
         ):
             replayer = Replayer(roots, self.log, self.held.tape.fixed, linear=linear)
-            with replayer:
+            with without_checkpoints(every=True), replayer:
                 outputs = self.arguments.call(self.model, list(roots))
         tensors = [t for t in pytree.tree_leaves(outputs) if isinstance(t, Tensor)]
         return replayer.finish_replay(tensors, self.held.outputs)

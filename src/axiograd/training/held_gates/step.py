@@ -24,6 +24,7 @@ from torch.utils import _pytree as pytree
 
 from axiograd.attribution.arguments import Arguments, Model
 from axiograd.attribution.passes import Pass, Score, check_finite, leaves
+from axiograd.training.held_gates.checkpointing import without_checkpoints
 from axiograd.training.held_gates.operators import NotHeldError, NotSharedError
 from axiograd.training.held_gates.recorder import Recorder
 from axiograd.training.held_gates.tape import Entry, Logged, Tape, Tensors
@@ -41,6 +42,8 @@ class Held:
     roots: tuple[Tensor, ...]
     device: str
     autocast: torch.dtype | None
+    #: Whether the model has checkpoints through which autograd takes no gradient by inputs.
+    reentrant: bool = False
     #: Of each entry that has weights, the gradients of its results.
     output_gradients: dict[Entry, tuple[Tensor | None, ...]] = field(default_factory=dict)
     outputs: tuple[int, ...] = ()
@@ -229,7 +232,7 @@ def record(
     device = roots[0].device.type
     autocast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
     recorder = Recorder(roots, attached=attached, log=log)
-    with recorder:
+    with without_checkpoints(every=not attached) as met, recorder:
         outputs = arguments.call(model, list(roots))
     found = [t for t in pytree.tree_leaves(outputs) if isinstance(t, Tensor)]
     tensors = list({id(t): t for t in found}.values())
@@ -237,7 +240,7 @@ def record(
     moving = [t for t, slot in zip(tensors, slots, strict=True) if slot is not None]
     if not moving:
         raise NotHeldError("no output depends on the input in a way that can be seen.")
-    held = Held(recorder.tape, roots, device, autocast)
+    held = Held(recorder.tape, roots, device, autocast, reentrant=bool(met))
     held.outputs = tuple(slot for slot in slots if slot is not None)
     return held, outputs, moving
 
