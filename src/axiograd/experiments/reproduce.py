@@ -43,6 +43,7 @@ ITEMS: Mapping[str, str] = {
     "decoy-fashion-mnist": "axiograd.experiments.decoy:FASHION_MNIST",
     "decoy-mnist": "axiograd.experiments.decoy:MNIST",
     "studio": "axiograd.experiments.studio_strokes:ITEM",
+    "watch": "axiograd.experiments.watch:ITEM",
 }
 
 
