@@ -8,7 +8,8 @@ with the dense 51 × 51 kernel for every masked copy. Published code for the pap
 
 Seconds are processor time of one thread, because other programs share the machine. The forward passes of the masked
 copies are the floor of either way, so the ratio falls as the network grows: a small and a full AlexNet are shown, and a
-SqueezeNet. Images in channels-last order are copied in that order, in which convolutions on a processor are faster.
+SqueezeNet. Beside both stands a loop by someone who has thought about it: one separable blur, one sort per curve, 16
+copies a pass. Ours takes as many copies at once as the caches like, channels last.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from axiograd.metrics import FRACTIONS, masking_curves
+from axiograd.metrics.masking_value import Blur
 from axiograd.models import get_model
 
 SIGNS = {"positive": lambda a: a, "negative": lambda a: -a, "absolute": torch.abs}
@@ -77,6 +79,28 @@ def straightforward(model, images, attributions, labels, options):
     return dict(zip(options, areas, strict=True))
 
 
+def sensible(model, images, attributions, labels):
+    """A loop by someone who has thought about it: one separable blur, one sort per curve, 16 copies a pass."""
+    blurred = Blur()(images)
+    areas = dict.fromkeys(WANTED, 0.0)
+    for image, soft, attribution, label in zip(images, blurred, attributions.mean(1), labels, strict=True):
+        for sign, action in WANTED:
+            key = SIGNS[sign](attribution).flatten()
+            candidates = int((key > 0).sum()) if sign != "absolute" else len(key)
+            order = (-key if action == "remove" else key).argsort(descending=True, stable=True)
+            rank = torch.empty_like(order)
+            rank[order] = torch.arange(len(order))
+            counts = torch.tensor(
+                [min(int(fraction * len(key) + 1e-9 * len(key)), candidates) for fraction in FRACTIONS]
+            )
+            keep = (rank < counts[:, None]).reshape(len(counts), 1, *image.shape[1:])
+            outputs = model(torch.where(keep, image, soft))
+            right = outputs.argmax(1) == label
+            scores = 100.0 * right.double() if sign == "absolute" else outputs[:, label].double()
+            areas[sign, action] += np.trapezoid(scores.numpy(), FRACTIONS) / len(images)
+    return areas
+
+
 def timed(function):
     start = time.process_time()
     result = function()
@@ -92,11 +116,10 @@ def case(n_images):
 def compared(name, model, n_images, rounds):
     """Rows of the table for one network, and the largest difference between the areas."""
     images, *rest = case(n_images)
-    last = images.contiguous(memory_format=torch.channels_last)
     copies = images[:1].repeat(64, 1, 1, 1)
     ways = {
         "fast": lambda: masking_curves(model, images, *rest),
-        "last": lambda: masking_curves(model, last, *rest),
+        "sensible": lambda: sensible(model, images, *rest),
         "slow": lambda: straightforward(model, images, *rest, WANTED),
         "published": lambda: straightforward(model, images, *rest, PUBLISHED),
         "floor": lambda: [model(copies) for _ in range(n_images)],
@@ -113,13 +136,13 @@ def compared(name, model, n_images, rounds):
     rows = [
         row(name, "straightforward, all six curves", 96, "published"),
         row("", "straightforward, KPM KNM KAM RAM", 64, "slow"),
+        row("", "a sensible loop, KPM KNM KAM RAM", 64, "sensible"),
         row("", "axiograd, KPM KNM KAM RAM", "at most 64", "fast"),
-        row("", "axiograd, images in channels-last order", "at most 64", "last"),
         row("", "(only the forward passes)", 64, "floor"),
     ]
-    ours, theirs = (found[0][way][1] for way in ("fast", "slow"))
-    pairs = zip(("KPM", "KNM", "KAM", "RAM"), WANTED, strict=True)
-    return rows, max(abs(ours[metric].area - theirs[option]) for metric, option in pairs)
+    ours, *theirs = (found[0][way][1] for way in ("fast", "slow", "sensible"))
+    pairs = list(zip(("KPM", "KNM", "KAM", "RAM"), WANTED, strict=True))
+    return rows, max(abs(ours[metric].area - other[option]) for other in theirs for metric, option in pairs)
 
 
 def high_water():

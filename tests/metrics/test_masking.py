@@ -275,3 +275,58 @@ def test_modules_in_a_function_stay_as_they_were():
     assert norm.training
     assert int(norm.num_batches_tracked) == 0
     assert torch.equal(norm.running_mean, torch.zeros(4))
+
+
+class Seen(torch.nn.Module):
+    """A convolution that notes what it is given; with `strict`, it looks at its input's strides."""
+
+    def __init__(self, *, strict=False):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer, self.last = torch.nn.Conv2d(3, 4, 3, bias=False), torch.nn.Linear(4, 2, bias=False)
+        self.strict, self.seen = strict, []
+
+    def forward(self, x):
+        self.seen.append((len(x), x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()))
+        if self.strict:
+            x = x.view(len(x), -1).view(x.shape)
+        return self.last(self.layer(x).relu().mean((2, 3)))
+
+
+def test_images_go_channels_last_where_the_model_takes_it():
+    generator = torch.Generator().manual_seed(0)
+    x, a = torch.randn(2, 3, 3, 30, 30, generator=generator)
+    y = torch.tensor([0, 1, 1])
+    takes, refuses = Seen(), Seen(strict=True)
+    found, same = (masking_curves(model, x, a, y) for model in (takes, refuses))
+    assert all(last for _, last in takes.seen)
+    assert [last for _, last in refuses.seen][:2] == [True, False]
+    assert not any(last for _, last in refuses.seen[1:])
+    with torch.no_grad():
+        for name in found:
+            torch.testing.assert_close(found[name].scores, same[name].scores, rtol=1e-5, atol=1e-5)
+    assert max(rows for rows, _ in takes.seen) <= 512
+
+
+def test_a_model_that_fails_fails_with_its_own_words():
+    class Fails(Seen):
+        def forward(self, x):
+            raise RuntimeError("no luck today")
+
+    with pytest.raises(RuntimeError, match="no luck today"):
+        masking_curves(Fails(), torch.randn(1, 3, 8, 8), torch.randn(1, 3, 8, 8), 0, masking="zero")
+
+
+@pytest.mark.parametrize(
+    ("model", "shape", "copies"),
+    [
+        (torch.nn.Conv2d(3, 8, 3), (3, 224, 224), 8),
+        (torch.nn.Linear(784, 10), (784,), 512),
+        (torch.nn.Conv2d(3, 8, 3), (3, 64, 64), 101),
+        (torch.nn.Conv2d(3, 8, 3), (3, 2000, 2000), 8),
+    ],
+)
+def test_copies_of_a_pass(model, shape, copies):
+    from axiograd.metrics._passes import copies_per_pass
+
+    assert copies_per_pass(model, torch.empty(1, *shape)) == copies

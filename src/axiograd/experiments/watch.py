@@ -35,7 +35,7 @@ NETWORKS = {"shortcut": "none-x", "mended": "x-gradient"}
 PATCHES = ("informative", "random")
 SHARES = (0.005, 0.01, 0.02, 0.05)
 WATCHERS = ("attributions", "inputs", "accuracy")
-ALPHA, PERMUTATIONS, WINDOW = 0.05, 199, 4
+ALPHA, PERMUTATIONS, WINDOW = 0.05, 99, 4
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Size:
 
 SIZES = {
     "quick": Size(100, 20, 4, 1000, 4, 1.0, "shapes"),
-    "real": Size(1000, 1000, 200, 20_000, 5, 1.0, "fashion-mnist"),
+    "real": Size(1000, 1000, 100, 10_000, 5, 1.0, "fashion-mnist"),
 }
 
 
@@ -89,7 +89,8 @@ def watched(name: str, scale: str, patch: str, seed: int) -> dict[str, NDArray[A
     method, windows = XGradient(model), Windows(WINDOW)
     for x, y, *_ in data.batches(500):
         explained = method.explain(x, model(x).detach().argmax(1))
-        sums = windows(explained.attributions)["windows"].astype(np.float64)
+        attributions: Any = explained.attributions
+        sums = windows(attributions)["windows"].astype(np.float64)
         whole = np.abs(sums).sum(1, keepdims=True)
         shares = sums / np.where(whole > 0, whole, 1.0)
         found["attributions"].append(np.concatenate([np.abs(shares), shares], axis=1))

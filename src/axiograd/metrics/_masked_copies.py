@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from axiograd._typing import Target
 from axiograd.attribution.arguments import Model
 from axiograd.errors import NotFiniteError, TargetError
 from axiograd.metrics._evaluation import as_labels, call, predictions, rows_of
+from axiograd.metrics._passes import Order
 from axiograd.metrics.masking_value import MaskingValue, masked_out
 from axiograd.metrics.ranking import ORDERS, kept, ranks
 
@@ -110,17 +112,24 @@ class MaskedCopies:
         self.jobs, self.places = jobs.flatten(0, 2).unique(dim=0, return_inverse=True)
         self.mask_shape = (1, *inputs.shape[2:]) if pixelwise else tuple(inputs.shape[1:])
 
-    def scores(self, model: Model, scoring: Scoring, additional: Any, samples: Tensor, max_rows: int) -> Tensor:
+    def scores(
+        self, model: Model, scoring: Scoring, additional: Any, samples: Tensor, max_rows: int, order: Order
+    ) -> Tensor:
         """``[metrics, samples, fractions]``."""
         parts = []
         for metric, sample, count in (rows.unbind(1) for rows in self.jobs.split(max_rows)):
             keep = self.ranks[metric, sample] < count.unsqueeze(1)
             copies = torch.where(keep.unflatten(1, self.mask_shape), self.inputs[sample], self.background[sample])
-            outputs = call(model, copies, additional, samples[sample], scoring.batch)
+            own = partial(_call, model, additional, samples[sample], scoring.batch)
+            outputs = order.run(own, copies)
             parts.append(scoring(outputs, samples[sample]))
             _check_finite(parts[-1], samples[sample])
         found = torch.cat(parts)[self.places].unflatten(0, self.shape)
         return torch.stack([found[i, ..., int(accuracy)] for i, accuracy in enumerate(scoring.of_accuracy)])
+
+
+def _call(model: Model, additional: Any, samples: Tensor, batch: int, copies: Tensor) -> Any:
+    return call(model, copies, additional, samples, batch)
 
 
 def _check_finite(scores: Tensor, samples: Tensor) -> None:

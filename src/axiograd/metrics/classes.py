@@ -82,7 +82,7 @@ class _Mask(SampleMean):
         fractions: Sequence[float] = FRACTIONS,
         masking: MaskingValue = None,
         channels: Channels = "mean",
-        max_rows: int = 64,
+        max_rows: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)

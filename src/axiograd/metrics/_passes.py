@@ -1,0 +1,62 @@
+"""How masked copies go through a model: how many at once, and in which order of memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from axiograd.attribution.arguments import Model
+from axiograd.homogeneity.behind import modules_behind
+
+_IMAGE_DIMS = 4
+#: Numbers of one pass on a processor, eight photos: with 64, which overflow its caches, each costs SqueezeNet twice as
+#: much.
+_NUMBERS = 1_250_000
+#: Numbers of one pass at most, sixty-four photos, and the least and the most copies.
+_MOST, _LEAST_ROWS, _MOST_ROWS = 10_000_000, 8, 512
+
+
+def copies_per_pass(model: Model, inputs: Tensor) -> int:
+    """As many copies as a processor's caches like; more where the weights of linear layers, read once a pass, are many.
+
+    >>> copies_per_pass(nn.Conv2d(3, 8, 3), torch.zeros(1, 3, 224, 224))
+    8
+    >>> copies_per_pass(nn.Linear(3 * 224 * 224, 100), torch.zeros(1, 3, 224, 224))
+    66
+    """
+    numbers = max(inputs[:1].numel(), 1)
+    wanted = _MOST
+    if inputs.device.type == "cpu":
+        linear = sum(m.in_features * m.out_features for m in _modules(model) if isinstance(m, nn.Linear))
+        wanted = min(max(linear, _NUMBERS), _MOST)
+    return min(max(wanted // numbers, _LEAST_ROWS), _MOST_ROWS)
+
+
+def prefers_channels_last(model: Model, inputs: Tensor) -> bool:
+    """Whether these are images on a processor for a network of convolutions, which are faster channels last."""
+    if inputs.dim() != _IMAGE_DIMS or inputs.device.type != "cpu" or not inputs.is_contiguous():
+        return False
+    return any(isinstance(m, nn.Conv2d) for m in _modules(model))
+
+
+def _modules(model: Model) -> list[Any]:
+    return [m for root in modules_behind(model) for m in root.modules()]
+
+
+class Order:
+    """Channels last where the model takes it; a model that looks at its input's strides is given the usual order."""
+
+    def __init__(self, *, channels_last: bool) -> None:
+        self.channels_last = channels_last
+
+    def run(self, call: Any, copies: Tensor) -> Any:
+        """The outputs for some copies."""
+        if self.channels_last:
+            try:
+                return call(copies.contiguous(memory_format=torch.channels_last))
+            except RuntimeError:
+                # `view` refuses other strides; whatever else it was is raised again below.
+                self.channels_last = False
+        return call(copies)
