@@ -62,7 +62,7 @@ def main() -> None:
         finally:
             browser.close()
     picture = Image.open(DOCS / "pictures" / "live.png").convert("RGB")
-    picture.quantize(256).save(DOCS / "pictures" / "live.png", optimize=True)
+    picture.save(DOCS / "pictures" / "live.png", optimize=True)
 
 
 if __name__ == "__main__":

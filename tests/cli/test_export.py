@@ -56,6 +56,8 @@ def test_wrong_use(tmp_path):
     for arguments, code, message in [
         ((f"{tmp_path}/net.py:regular", "-o", tmp_path / "m.onnx", "--shape", "3,4,4"), 1, "axiograd convert"),
         ((spec, "-o", tmp_path / "m.txt"), 2, "ends in .onnx or .pt2"),
+        ((spec,), 2, "-o FILE.onnx, -o FILE.pt2, or --page FOLDER"),
+        ((spec, "-o", tmp_path / "m.onnx", "--onnxruntime-web", tmp_path), 2, "--page FOLDER too"),
         ((spec, "-o", tmp_path / "m.pt2", "--preprocessing", "inside"), 2, "ONNX files only"),
         ((spec, "-o", tmp_path / "m.onnx", "--preprocessing", "above"), 2, "inside or outside"),
         ((spec, "-o", tmp_path / "net.py" / "m.onnx", "--shape", "3,16,16"), 3, "is a file"),

@@ -185,6 +185,17 @@ def test_wrong_use(tmp_path):
         axiograd.export_onnx(model, x, tmp_path / "m.onnx", baseline=torch.randn(2, 3))
     with pytest.raises(InputError, match="list with tensors"):
         axiograd.export_pt2(lambda x, more: model(x) * more[0], (x, [x[:, :1] * 0 + 1]), tmp_path / "m.pt2")
+    with pytest.raises(InputError, match=r"pool=2\.5"):
+        axiograd.export_pt2(nn.Conv2d(3, 2, 3, bias=False), torch.ones(1, 3, 5, 5), tmp_path / "m.pt2", pool=2.5)
+    for tolerance in (float("nan"), -1.0, 0.0):
+        with pytest.raises(ConfigurationError, match="between 0 and 1"):
+            axiograd.export_pt2(model, x, tmp_path / "m.pt2", tolerance=tolerance)
+    for classes in (("one",), ("one", "two", "three"), "ab"):
+        with pytest.raises(ConfigurationError, match="the model has 2 outputs"):
+            axiograd.export_pt2(model, x, tmp_path / "m.pt2", classes=classes)
+    for name in ("target", "attribution", "pooled_left"):
+        with pytest.raises(InputError, match=f"'{name}' has the name of one of the graph's own"):
+            axiograd.export_pt2(Any(), {name: x}, tmp_path / "m.pt2")
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="is a file"):
         axiograd.export_onnx(model, x, tmp_path / "file" / "m.onnx")
@@ -192,6 +203,34 @@ def test_wrong_use(tmp_path):
     with pytest.raises(StorageError, match="not written by axiograd"):
         axiograd.export.read(tmp_path / "other.onnx")
     assert {path.name for path in tmp_path.iterdir()} == {"file", "other.onnx"}
+
+
+class Any(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 2, bias=False)
+
+    def forward(self, **named):
+        return sum(self.layer(value) for value in named.values())
+
+
+def test_one_tensor_given_twice_is_two_inputs(tmp_path):
+    x = torch.randn(2, 3)
+    model = Any().eval()
+    card = axiograd.export_pt2(model, {"left": x, "right": x}, tmp_path / "m.pt2")
+    assert [name for name, *_ in card.inputs] == ["left", "right", "target"]
+    left, right = torch.randn(4, 3), torch.randn(4, 3)
+    output, *_ = torch.export.load(tmp_path / "m.pt2").module()(left, right, torch.full((4,), -1))
+    torch.testing.assert_close(output, model(left=left, right=right).detach())
+
+
+def test_half_precision_wants_a_tolerance_of_its_own(tmp_path):
+    torch.manual_seed(0)
+    layers = nn.Linear(64, 256, bias=False), nn.ReLU(), nn.Linear(256, 3, bias=False)
+    model, x = nn.Sequential(*layers).half().eval(), torch.randn(3, 64).half()
+    with pytest.raises(ExportError, match=r"float16 rounds to 1e-03, so allow for it \(tolerance=0\.02\)"):
+        axiograd.export_pt2(model, x, tmp_path / "m.pt2")
+    assert axiograd.export_pt2(model, x, tmp_path / "m.pt2", tolerance=2e-2).check.gap < 2e-2
 
 
 def test_height_and_width_may_be_free(tmp_path):

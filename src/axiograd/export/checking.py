@@ -71,7 +71,7 @@ def check(subject: Subject, runner: Runner, *, tolerance: float) -> Check:
                     raise ExportError(
                         f"the exported graph's {what} differ from PyTorch's by {off:.1e} of the largest (tolerance "
                         f"{tolerance:.0e}), and not because of a tie or of rounding, which accounts for {doubt:.1e} "
-                        "there. Nothing was written; please report the model."
+                        f"there. Nothing was written; {_advice(subject, tolerance)}."
                     )
                 errors[what][row] = 0.0
             ties, gates, tied = ties + 1, gates + switched, max(tied, float(largest[row]))
@@ -82,10 +82,20 @@ def check(subject: Subject, runner: Runner, *, tolerance: float) -> Check:
     if subject.certificate.exact and not worst["gap"] <= tolerance:
         raise ExportError(
             f"the exported graph's attributions miss the score by {worst['gap']:.1e} of their sum (tolerance "
-            f"{tolerance:.0e}). Nothing was written; please report the model."
+            f"{tolerance:.0e}). Nothing was written; {_advice(subject, tolerance)}."
         )
     _check_edges(subject, runner)
     return Check(samples, tuple(sizes), worst["outputs"], worst["attributions"], worst["gap"], ties, gates, tied)
+
+
+def _advice(subject: Subject, tolerance: float) -> str:
+    """What to do about a difference: where the dtype itself is coarser than the tolerance, nothing else is wrong."""
+    dtype = subject.arguments.features[0].dtype
+    rounding = torch.finfo(dtype).eps
+    if rounding < tolerance:
+        return "please report the model"
+    name = str(dtype).removeprefix("torch.")
+    return f"{name} rounds to {rounding:.0e}, so allow for it (tolerance={16 * rounding:.1g}) or export in float32"
 
 
 def eager(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ from axiograd.datasets import Preprocess
 from axiograd.errors import ConfigurationError, DataMissingError, NotFiniteError, NotHomogeneousError, StorageError
 from axiograd.export.card import Card, baseline_in_words, versions, weights_hash
 from axiograd.export.checking import Subject, check
-from axiograd.export.joint import IMAGES, Asked, join, narrowed
+from axiograd.export.joint import IMAGES, Asked, Joint, join, narrowed
 from axiograd.homogeneity import Certificate, certify
 from axiograd.homogeneity.behind import modules_behind
 from axiograd.homogeneity.model import unwrap
@@ -67,6 +68,7 @@ def export_onnx(
     from axiograd.export.onnx_file import require_onnx, runner, signatures, to_bytes, to_onnx
 
     goal = _goal(path, ".onnx")
+    _check_tolerance(tolerance)
     onnx = require_onnx()
     import onnxruntime
 
@@ -88,6 +90,7 @@ def export_onnx(
             sizes=sizes,
             pool=pool,
         )
+        _check_classes(classes, made.joint)
         proto = to_onnx(made.joint)
         outcome = check(made, runner(proto.SerializeToString()), tolerance=tolerance)
     if inside and isinstance(preprocessing, Preprocess):
@@ -138,6 +141,7 @@ def export_pt2(
     from axiograd.export.pt2_file import runner, signatures, to_bytes
 
     goal = _goal(path, ".pt2")
+    _check_tolerance(tolerance)
     with evaluating(model):
         made = make(
             model,
@@ -148,6 +152,7 @@ def export_pt2(
             sizes=sizes,
             pool=pool,
         )
+        _check_classes(classes, made.joint)
         card = Card(
             made.certificate,
             *signatures(made.joint),
@@ -200,6 +205,20 @@ def _goal(path: str | os.PathLike[str], suffix: str) -> Path:
         raise StorageError(f"Cannot write {str(goal)!r}: it is a folder.")
     check_writable(goal.parent)
     return goal
+
+
+def _check_tolerance(tolerance: float) -> None:
+    if not 0 < tolerance < 1:
+        raise ConfigurationError(f"tolerance={tolerance}: a part of the largest attribution is between 0 and 1.")
+
+
+def _check_classes(classes: Sequence[str], joint: Joint) -> None:
+    """One name per output, or two for a single one; or none."""
+    result = str(joint.program.graph_signature.user_outputs[0])
+    shape = next(n.meta["val"].shape for n in joint.program.graph.nodes if n.name == result)
+    count = math.prod(shape[1:])
+    if isinstance(classes, str) or len(classes) not in {0, count, max(count, 2)}:
+        raise ConfigurationError(f"classes={classes!r}: the model has {count} outputs, each of which has one name.")
 
 
 def make(

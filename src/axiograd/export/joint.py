@@ -82,7 +82,8 @@ def join(
     if pool is not None:
         _check_pool(pool, twice)
     features = [where.index(slot) for slot in twice.slots]
-    tensors = [twice.positional[s] if isinstance(s, int) else twice.keyword[s] for s in where]
+    # Copies: of one tensor that is given twice, the export would make one input.
+    tensors = [(twice.positional[s] if isinstance(s, int) else twice.keyword[s]).detach().clone() for s in where]
     free = [_free(tensor, twice.batch if any_batch else None, sizes=sizes) for tensor in tensors]
     free.append({0: "batch"} if any_batch else {})
     with untouched(model), sdpa_kernel(SDPBackend.MATH):  # the other kernels' gradients are no operators elsewhere
@@ -244,9 +245,12 @@ def tensor_slots(arguments: Arguments) -> tuple[list[int | str], list[str]]:
     where = [slot for slot, value in every if isinstance(value, Tensor)]
     alone = len(where) == 1
     names = [slot if isinstance(slot, str) else "input" if alone else f"input_{slot}" for slot in where]
-    taken = {"target", "weights", "output", "gap"} & set(names)
-    if taken:
-        raise InputError(f"input {taken.pop()!r} has the name of one of the graph's own: call it differently.")
+    own = [n for n in names if n in {"target", "weights", "output", "gap"} or n.startswith(("attribution", "pooled"))]
+    if own:
+        raise InputError(
+            f"input {own[0]!r} has the name of one of the graph's own. Wrap the model in a function that calls it "
+            "differently."
+        )
     return where, names
 
 
@@ -270,7 +274,7 @@ def _dynamic(program: ExportedProgram, wanted: Sequence[dict[int, str]]) -> tupl
 
 def _check_pool(pool: int, arguments: Arguments) -> None:
     wrong = [tuple(feature.shape) for feature in arguments.features if feature.dim() != IMAGES]
-    if pool < 1 or wrong:
+    if pool < 1 or pool % 1 or wrong:
         raise InputError(
             f"pool={pool} for inputs of shape {(wrong or [tuple(f.shape) for f in arguments.features])[0]}: windows of "
             "at least one pixel are summed in images, [batch, channels, height, width]."
