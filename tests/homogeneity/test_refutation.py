@@ -343,3 +343,10 @@ def test_what_is_overwritten_before_its_gradient_is_not_certified():
     (violation,) = certify(overwritten, torch.randn(3, 4)).violations
     assert violation.op == "autograd"
     assert "inplace" in violation.reason
+
+
+def test_an_empty_batch_has_no_error_to_measure():
+    model = nn.LayerNorm(4, elementwise_affine=False)
+    certificate = certify(lambda x: model(x) * x.norm(dim=-1, keepdim=True), torch.zeros(0, 4))
+    assert certificate.ok
+    assert not certificate.exact

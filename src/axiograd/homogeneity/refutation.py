@@ -268,6 +268,8 @@ def path_error(x: Tensor, gradients: Tensor, path: tuple[float, ...], degree: fl
     h(t) = ∇F(tx)/tᵏ⁻¹ is constant where F is homogeneous; it is taken as linear between the points, and constant
     below the last: IG = x·∫ tᵏ⁻¹ h(t) dt.
     """
+    if not x.numel():
+        return 0.0, 0.0
     shape = (-1, *[1] * (gradients.dim() - 1))
     t = torch.tensor(path, dtype=torch.float64, device=gradients.device)
     normed = gradients.double() / t.pow(degree - 1).reshape(shape)
