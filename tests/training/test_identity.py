@@ -37,8 +37,8 @@ class Data(torch.utils.data.Dataset):
         return self._x[index] + self._noise * torch.randn(4), self.targets[index]
 
 
-def network(p=0.1, hidden=8):
-    torch.manual_seed(0)
+def network(p=0.1, hidden=8, seed=0):
+    torch.manual_seed(seed)
     return nn.Sequential(nn.Linear(4, hidden), nn.ReLU(), nn.Dropout(p), nn.Linear(hidden, 2))
 
 
@@ -189,6 +189,11 @@ CHANGES = {
     "dropout": (PLAIN, {"model": lambda: network(p=0.2)}, "model.2.p"),
     "width": (PLAIN, {"model": lambda: network(hidden=9)}, "model.0.weight"),
     "frozen layers": (PLAIN, {"model": lambda: frozen(network())}, "model.0.weight"),
+    "weights of frozen layers": (
+        {**PLAIN, "model": lambda: frozen(network())},
+        {"model": lambda: frozen(network(seed=1))},
+        "model.0.weight",
+    ),
     "task loss": (PLAIN, {"loss": F.multi_margin_loss}, "loss.task_loss"),
     "a partial loss": (
         {"loss": functools.partial(F.cross_entropy, label_smoothing=0.1)},

@@ -88,7 +88,7 @@ def describe(value: Any) -> Any:
 
 
 def structure(module: nn.Module) -> dict[str, Any]:
-    """A module as `describe` has it, but for the values that its `state_dict` holds: those are trained, not given.
+    """A module as `describe` has it, but for the values that training changes: its buffers, and what is not frozen.
 
     >>> structure(nn.Dropout(0.1))
     {'': {'type': 'torch.nn.modules.dropout.Dropout', 'p': 0.1, 'inplace': False}}
@@ -167,7 +167,7 @@ class _Describer:
             found["mode"] = "eval"
         kept = module._non_persistent_buffers_set  # noqa: SLF001 - there is no public way to know
         for name, parameter in module.named_parameters(recurse=False, remove_duplicate=False):
-            found[name] = self._tensor(parameter, given=self.values)
+            found[name] = self._tensor(parameter, given=self.values or not parameter.requires_grad)
             if not self.values and not parameter.requires_grad:
                 found[name] += ", frozen"
             if hooks := [self.of(hook, depth) for hook in (parameter._backward_hooks or {}).values()]:  # noqa: SLF001
