@@ -149,9 +149,8 @@ class _Watched(WithPrior):
                 raise Enough
         terms = super().__call__(model, inputs, target, **arguments)
         hit = float((terms.outputs.detach().argmax(1) == target).float().mean())
-        told = Step(
-            self.loss.step, epoch, (step + 1) / self._per_pass, seconds, float(terms.task), float(terms.prior), hit
-        )
+        task, prior = float(terms.task.detach()), float(terms.prior.detach())
+        told = Step(self.loss.step, epoch, (step + 1) / self._per_pass, seconds, task, prior, hit)
         if not self._tell(told):
             raise Enough
         return terms
@@ -172,6 +171,7 @@ def mend(
     A stop in the middle of a pass goes back to its beginning, so that the numbers can be repeated. Without one whole
     pass the network is as it was. With a folder, a round that was cut off resumes there.
     """
+    model.zero_grad()  # what an earlier training has left would be part of the first step
     loss = build_loss(plan)
     per_pass = -(-len(data) // plan.batch)
     watched = _Watched(loss, per_pass, tell, seconds)

@@ -16,6 +16,7 @@ from dataclasses import asdict
 from functools import cache
 from multiprocessing.connection import Connection
 from pathlib import Path
+from threading import Thread
 from time import monotonic
 from typing import Any
 
@@ -54,9 +55,13 @@ def run(connection: Connection, pictures: Pictures, origin: Origin, folder: Path
 
 @cache
 def _warm_up() -> None:
-    """Import what training needs, while there is nothing else to do: it takes seconds."""
-    with suppress(ImportError):
-        import lightning.fabric  # noqa: F401
+    """Import beside everything else what the first training needs: it takes seconds."""
+
+    def load() -> None:
+        with suppress(ImportError):
+            import lightning.fabric  # noqa: F401
+
+    Thread(target=load, daemon=True).start()
 
 
 class Worker:
@@ -85,7 +90,7 @@ class Worker:
         """Job after job, for ever."""
         while True:
             self.stop = False
-            if not self.waiting and not self.connection.poll(1) and self.models:
+            if self.models:
                 _warm_up()
             message = self.waiting.popleft() if self.waiting else self.connection.recv()
             if message[0] == "job":

@@ -51,7 +51,8 @@ const hear = {
   message: ({ text }) => say(text),
   job: ({ job }) => {
     const kind = shared.state?.job?.kind;
-    if (shared.state) shared.state.job = job;
+    if (shared.state) { shared.state.job = job; showMend(); }
+    document.documentElement.dataset.job = job?.kind ?? 'none';
     showJob(job);
     if (job?.kind !== kind) soon(refresh);
   },
