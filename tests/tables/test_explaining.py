@@ -65,7 +65,6 @@ def test_targets_by_name_per_row_and_predicted(people, model):
         axiograd.tables.explain(model, people.iloc[:0], schema)
 
 
-@pytest.mark.filterwarnings("ignore:The set_\\w+ function will be deprecated:PendingDeprecationWarning")  # shap's own
 def test_shap_draws_it(people, model):
     mpl.use("Agg")
     import matplotlib.pyplot as plt

@@ -10,7 +10,7 @@ import typer
 
 from axiograd.cli import options
 from axiograd.cli.certificates import show_certificate
-from axiograd.cli.export import show_file
+from axiograd.cli.export import is_ours, show_file
 from axiograd.cli.output import Output, speaking
 from axiograd.errors import ConfigurationError
 
@@ -63,7 +63,7 @@ def check(
     if bias != bool(examples):
         raise ConfigurationError("--bias measures on real inputs, and --examples is for it: give both or neither.")
     with speaking(as_json=json) as output:
-        if Path(spec).suffix in {".onnx", ".pt2"} and ":" not in spec:
+        if Path(spec).suffix in {".onnx", ".pt2"} and ":" not in spec and (is_ours(spec) or spec.endswith(".onnx")):
             raise typer.Exit(0 if show_file(output, spec) else 1)
         from axiograd.cli.inputs import read_inputs, read_model, suggestion
         from axiograd.cli.spec import example_input

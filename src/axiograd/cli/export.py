@@ -155,6 +155,18 @@ def _shape(spec: str, weights: str | None, given: str | None) -> str | None:
     return ",".join(map(str, recipe.shape))
 
 
+def is_ours(path: str) -> bool:
+    """Whether a file carries a card, as those of `axiograd export` do."""
+    from axiograd.errors import AxiogradError
+    from axiograd.export import read
+
+    try:
+        read(path)
+    except AxiogradError:
+        return not Path(path).is_file()
+    return True
+
+
 def show_file(output: Output, path: str) -> bool:
     """Say what an exported file is; whether it is as it was written."""
     from axiograd.export import read

@@ -15,8 +15,10 @@ from typer.models import OptionInfo
 
 from axiograd.cli.classes import ClassNames
 from axiograd.cli.converted import Recipe
+from axiograd.cli.libraries import about, build, library_of
 from axiograd.cli.options import read_list, read_settings
-from axiograd.cli.preprocess import Prepared, choose
+from axiograd.cli.prepared import Prepared
+from axiograd.cli.preprocess import choose
 from axiograd.cli.samples import Samples, check_width, read_samples
 from axiograd.cli.spec import load_model
 from axiograd.cli.tables import TableOptions
@@ -41,6 +43,7 @@ class Given:
     recipe: Recipe | None = None
     schema: Schema | None = None
     pixels: Prepared | None = None
+    classes: tuple[str, ...] = ()
 
     @property
     def warning(self) -> str | None:
@@ -53,7 +56,7 @@ class Given:
 
     def class_names(self, file: Path | None, samples: Samples, n_outputs: int) -> ClassNames:
         """What the model's outputs are called."""
-        named = () if self.recipe is None else self.recipe.classes
+        named = self.classes if self.recipe is None else self.recipe.classes
         if file is None and len(named) == max(n_outputs, 2):
             return ClassNames([(name,) for name in named])
         return ClassNames.find(file, samples.classes, n_outputs, self.base if self.trained else "")
@@ -67,7 +70,15 @@ def read_model(spec: str, weights: str | None, settings: list[str] | None, *, do
     base, named = (spec, weights) if recipe is None else (recipe.spec, recipe.weights)
     trained = True if named is not None else (None if ":" in base else False)
     names = {name for each in list_weights(base) for name in (each.name, each.file, "default")}
-    return Given(spec, model, base, trained, named in names, recipe, schema_of(recipe, file), pixels_of(recipe, file))
+    pixels = pixels_of(recipe, file)
+    classes: tuple[str, ...] = ()
+    if library_of(base):
+        said, classes = about(base, model if recipe is None else build(base, recipe.settings), named)
+        trained = True if base.startswith("hf:") else bool(named)
+        pixels = pixels or said
+    if spec.endswith(".pt2") and ":" not in spec:
+        trained = None
+    return Given(spec, model, base, trained, named in names, recipe, schema_of(recipe, file), pixels, classes)
 
 
 def schema_of(recipe: Recipe | None, path: str | Path) -> Schema | None:

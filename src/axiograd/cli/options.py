@@ -8,8 +8,8 @@ import typer
 from axiograd.errors import ConfigurationError
 
 SPEC_HELP = (
-    "One of axiograd's models (see `axiograd models`), package.module:factory, path/to/file.py:factory, or a file "
-    "that `axiograd convert` wrote."
+    "One of axiograd's models (see `axiograd models`), timm:NAME, torchvision:NAME, hf:NAME_OR_FOLDER, "
+    "path/to/file.py:factory, package.module:factory, a file that `axiograd convert` or `train` wrote, or FILE.pt2."
 )
 
 #: Headings in --help.

@@ -50,7 +50,7 @@ class Story:
     def row(self, each: Attributed) -> tuple[Sequence[str] | None, Any]:
         """The names of a row's features and its cells: as the table has them, or else as the model sees them."""
         if self.samples.table is not None:
-            return self.samples.table.schema.names, self.samples.table.shown[self.samples.row(each.place)]
+            return self.samples.table.schema.names, self.samples.table.shown(self.samples.row(each.place))
         return None, each.inputs
 
     def by_feature(self, attribution: Tensor) -> Tensor:

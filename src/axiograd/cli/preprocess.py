@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
-from torch import Tensor, nn
+from torch import nn
 
 from axiograd._names import choose_from
+from axiograd.cli.prepared import Prepared
 from axiograd.cli.spec import guess_shape
-from axiograd.datasets import CAFFE, IMAGENET, PIXELS, SQUEEZENET, TINY_IMAGENET, Preprocess
+from axiograd.datasets import CAFFE, IMAGENET, PIXELS, SQUEEZENET, TINY_IMAGENET
 from axiograd.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 PRESETS = {
     "imagenet": IMAGENET,
@@ -26,51 +22,6 @@ PRESETS = {
 #: What the known weights of our models were trained with; the others saw ImageNet as the paper prepares it.
 OF_MODEL = {"squeezenet1_1": "squeezenet", "resnet18": "tiny-imagenet", "resnet50": "caffe", "dncnn": "pixels"}
 _RGB = 3
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """A transform for images, on one grey channel or on three."""
-
-    transform: Preprocess
-    grey: bool = False
-    #: Whether nobody said how the model's inputs were prepared in its training.
-    guessed: bool = False
-
-    def __call__(self, image: Image, seed: Sequence[int] = ()) -> Tensor:
-        if self.grey:
-            return self.transform(image.convert("L").convert("RGB"), seed)[:1]
-        return self.transform(image, seed)
-
-    def normalise(self, pixels: Tensor) -> Tensor:
-        """[0, 1] to what the model takes."""
-        if pixels.shape[-3] == _RGB:
-            return self.transform.normalise(pixels)
-        return (pixels * self.transform.white - self.transform.mean[0]) / self.transform.std[0]
-
-    def picture(self, inputs: Tensor) -> Tensor:
-        """What was seen, as pixels in [0, 1]."""
-        channels = inputs if inputs.shape[-3] == _RGB else inputs.expand(*inputs.shape[:-3], _RGB, -1, -1)
-        return self.transform.invert(channels).clamp(0, 1)
-
-    @property
-    def zero(self) -> str:
-        """What the zero baseline is in pixels."""
-        black = not any(self.transform.mean)
-        return "zero, a black image" if black else "zero, an image of the mean colour"
-
-    def __str__(self) -> str:
-        t = self.transform
-        parts = [
-            "" if t.resize is None else f"short side {t.resize}",
-            "" if t.crop is None else f"centre crop {t.crop}",
-            "grey" if self.grey else "BGR" if t.bgr else "RGB",
-            f"values 0 to {t.white:g}",
-            "" if not any(t.mean) else f"minus {_numbers(t.mean)}",
-            "" if set(t.std) == {1.0} else f"divided by {_numbers(t.std)}",
-        ]
-        guess = " (a guess: say --preprocess, or --mean and --std)" if self.guessed else ""
-        return ", ".join(part for part in parts if part) + guess
 
 
 def choose(
@@ -115,7 +66,3 @@ def _read(option: str, given: str | None, default: float) -> tuple[float, ...]:
     if len(found) not in {1, _RGB}:
         raise ConfigurationError(f"{option} {given}: expected one number or three, for example 0.485,0.456,0.406.")
     return found * _RGB if len(found) == 1 else found
-
-
-def _numbers(values: Sequence[float]) -> str:
-    return f"{values[0]:g}" if len(set(values)) == 1 else f"({', '.join(f'{v:g}' for v in values)})"

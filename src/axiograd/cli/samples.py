@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import axiograd.datasets
-from axiograd.cli.preprocess import Prepared
+from axiograd.cli.prepared import Prepared
 from axiograd.cli.spec import guess_shape
 from axiograd.cli.tables import FeatureTable, TableOptions, is_table, prepare, read_table
 from axiograd.datasets import DamagedImageError, ImageFiles, Schema, TensorData, catalogue

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from axiograd._names import choose_from
 from axiograd._user_code import load, run
 from axiograd.cli.converted import Recipe, bare, rebuild
+from axiograd.cli.libraries import build, library_of, read_exported
 from axiograd.cli.options import SPEC_HELP
 from axiograd.errors import ConfigurationError, DataMissingError
 from axiograd.models import get_model, list_models, read_state_dict
@@ -28,8 +29,8 @@ def load_model(
     'MLP'
     """
     given = dict(settings or {})
-    if ":" not in spec and spec.endswith(".safetensors"):
-        return _from_converted(spec, weights, given)
+    if ":" not in spec and spec.endswith((".safetensors", ".pt2", ".onnx")):
+        return _from_file(spec, weights, given)
     recipe = Recipe.read(weights) if weights is not None else None
     if recipe is not None and weights is not None and spec != f"x{recipe.spec}":
         _check_same(spec, recipe, weights, given)
@@ -45,6 +46,8 @@ def load_model(
                 f"--set {min(reserved)}=…: say --weights, --download, or AXIOGRAD_DATA for a folder."
             )
         return get_model(spec, weights=weights, download=download, **given).eval()
+    if library_of(spec) and weights in {None, "default"}:
+        return build(spec, given, weights, download=download).eval()
     model = _build(spec, given)
     if weights is not None:
         state = read_state_dict(weights)
@@ -52,6 +55,14 @@ def load_model(
         names = {bare_key(key): key for key in model.state_dict()}
         load_into(model, {names.get(key, key): value for key, value in state.items()}, model_name=spec, source=weights)
     return model.eval()
+
+
+def _from_file(spec: str, weights: str | None, settings: dict[str, Any]) -> nn.Module:
+    if spec.endswith(".onnx"):
+        raise ConfigurationError(
+            f"{spec}: an ONNX file has no gradients here, so it can only be looked at: axiograd check {spec}."
+        )
+    return read_exported(spec).eval() if spec.endswith(".pt2") else _from_converted(spec, weights, settings)
 
 
 def unknown(spec: str) -> ConfigurationError:
@@ -97,6 +108,8 @@ def _build(spec: str, settings: Mapping[str, Any]) -> nn.Module:
     """The model with the weights that it is born with."""
     if ":" not in spec:
         return get_model(spec, **settings)
+    if library_of(spec):
+        return build(spec, settings)
     found = load(spec)
     model = found if isinstance(found, nn.Module) else run(spec, lambda: found(**settings))
     if not isinstance(model, nn.Module):

@@ -10,7 +10,7 @@ from typing import Any, Literal, cast
 from torch import Tensor
 
 from axiograd.datasets import Column, Schema
-from axiograd.datasets.columns import Columns, as_numbers, as_word, first_word
+from axiograd.datasets.columns import Columns, as_numbers, as_word, count_empty, first_word
 from axiograd.datasets.table import is_table as is_table, read_columns  # noqa: PLC0414
 from axiograd.errors import ConfigurationError, InputError, StorageError
 
@@ -45,10 +45,13 @@ class FeatureTable:
     labels: tuple[int, ...] | None
     classes: tuple[str, ...]
     prepared: str
-    #: The cells of each row, as people read them.
-    shown: list[tuple[str, ...]] = field(default_factory=list)
+    content: Columns = field(default_factory=dict)
     #: What a file needs to prepare other rows in the same way; empty where nothing was done.
     stored: dict[str, Any] = field(default_factory=dict)
+
+    def shown(self, row: int) -> tuple[str, ...]:
+        """The cells of a row, as people read them."""
+        return self.schema.shown({name: [self.content[name][row]] for name in self.schema.names})[0]
 
 
 def read_table(path: Path, options: TableOptions) -> FeatureTable:
@@ -69,7 +72,7 @@ def prepare(content: Columns, options: TableOptions, source: str) -> FeatureTabl
     words = []
     if [name for name in given if name in schema.names] != list(schema.names):
         words.append("columns in the training data's order")
-    empty = {n: count for n in schema.names if (count := sum(as_word(cell) is None for cell in content[n]))}
+    empty = {n: count for n in schema.names if (count := count_empty(content[n]))}
     if empty and schema.missing == "error":
         raise ConfigurationError(
             f"{source}: {sum(empty.values())} empty cells, for example in column {next(iter(empty))!r}; say what to "
@@ -89,7 +92,7 @@ def prepare(content: Columns, options: TableOptions, source: str) -> FeatureTabl
         labels,
         classes,
         ", ".join(words) or "as in the file",
-        schema.shown(content),
+        content,
         schema.to_dict() if options.statistics is not None else {},
     )
 
@@ -110,7 +113,7 @@ def _schema(content: Columns, names: list[str], options: TableOptions, source: s
         return replace(schema, standardise=schema.standardise or options.standardise), options.of
     if options.statistics is not None:
         return _fitted(read_columns(options.statistics), names, options, str(options.statistics))
-    some_empty = any(as_word(cell) is None for name in names for cell in content[name])
+    some_empty = any(count_empty(content[name]) for name in names)
     if options.standardise or (some_empty and missing == "mean"):
         wish = "--standardise" if options.standardise else "--missing mean"
         raise ConfigurationError(
@@ -129,9 +132,9 @@ def _schema(content: Columns, names: list[str], options: TableOptions, source: s
 def _fitted(train: Columns, names: list[str], options: TableOptions, of: str) -> tuple[Schema, str]:
     known = [name for name in train if name in names]
     for name in names:
-        if name not in train or all(as_word(cell) is None for cell in train[name]):
+        if name not in train or count_empty(train[name]) == len(train[name]):
             raise ConfigurationError(f"{of} has no values in a column {name!r}: give the training data's table.")
-        if options.missing == "error" and any(as_word(cell) is None for cell in train[name]):
+        if options.missing == "error" and count_empty(train[name]):
             raise ConfigurationError(f"{of} has empty cells: say --missing mean or --missing zero.")
     schema = Schema.fit(
         {name: train[name] for name in known},
@@ -154,7 +157,7 @@ def _labels(
         return None, schema.classes
     cells: Sequence[Any] = content[label]
     if schema.classes and label == schema.label:
-        if named is None and any(as_word(cell) is None for cell in cells):
+        if named is None and count_empty(cells):
             return None, schema.classes  # rows whose class nobody knows yet
         return tuple(_encode_labels(schema, content, source)), schema.classes
     numbers = as_numbers(cells)

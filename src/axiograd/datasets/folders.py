@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from axiograd.datasets.folder_masks import FolderMasks, Meaning
 from axiograd.datasets.tensors import TensorData, check_choice
-from axiograd.datasets.transforms import PIXELS, pillow
+from axiograd.datasets.transforms import PIXELS, Augment, Preprocess, pillow
 from axiograd.errors import ConfigurationError, DataMissingError, StorageError
 
 if TYPE_CHECKING:
@@ -39,8 +40,8 @@ class Skipped:
     reason: str
 
 
-class ImageFiles(Dataset[tuple[Tensor, int]]):
-    """Image files with a class each; an item is (transform(image), class).
+class ImageFiles(Dataset[tuple[Any, ...]]):
+    """Image files with a class each; an item is (transform(image), class), and with masks a prior's arguments after it.
 
     What is random in a transform depends on `seed`, the epoch and the index alone, so any number of worker
     processes gives the same images; `set_epoch` brings new ones. `on_damaged="skip"` decodes every file once
@@ -57,6 +58,7 @@ class ImageFiles(Dataset[tuple[Tensor, int]]):
         seed: int = 0,
         on_damaged: str = "error",
         boxes: Tensor | None = None,
+        masks: FolderMasks | None = None,
     ) -> None:
         check_choice("on_damaged", on_damaged, ("error", "skip"))
         self.name, self.classes, self.transform, self.seed = name, tuple(classes), transform, seed
@@ -71,6 +73,7 @@ class ImageFiles(Dataset[tuple[Tensor, int]]):
         self.paths = [str(path) for (path, _), keep in zip(files, kept.tolist(), strict=True) if keep]
         self.targets = torch.tensor([target for _, target in files], dtype=torch.long)[kept]
         self.boxes = None if boxes is None else boxes[kept]
+        self.masks = None if masks is None else masks.kept(kept.tolist())
         # In shared memory, so that workers that live on from epoch to epoch see a change.
         self._epoch = torch.zeros(1, dtype=torch.long)
         self._epoch.share_memory_()
@@ -82,10 +85,13 @@ class ImageFiles(Dataset[tuple[Tensor, int]]):
     def __len__(self) -> int:
         return len(self.paths)
 
-    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+    def __getitem__(self, index: int) -> tuple[Any, ...]:
         image = decode(Path(self.paths[index]))
         seed = (self.seed, int(self._epoch), index % len(self))
-        return self.transform(image, seed), int(self.targets[index])
+        item = self.transform(image, seed), int(self.targets[index])
+        if self.masks is None:
+            return item
+        return (*item, self.masks.arguments(index % len(self), image, self.transform, seed))
 
     def load(self, indices: Iterable[int] | None = None) -> TensorData:
         """The images, or some of them, in memory; all must have the same size."""
@@ -110,9 +116,26 @@ def image_folder(
     name: str | None = None,
     seed: int = 0,
     on_damaged: str = "error",
+    size: int | None = None,
+    augment: bool = False,
+    mean: Sequence[float] = (0.0, 0.0, 0.0),
+    std: Sequence[float] = (1.0, 1.0, 1.0),
+    masks: str | Path | None = None,
+    masks_mean: Meaning = "here",
 ) -> ImageFiles:
-    """Images in one folder per class; the classes are the sorted folder names, or those given."""
+    """Images in one folder per class; the classes are the sorted folder names, or those given.
+
+    `size` brings the short side there and crops the middle, then (v − mean)/std, v in [0, 1]; with `augment`, a random
+    part of the image at that size. `masks` is a folder in the same layout with PNG masks or VOC's XML files, or
+    COCO's JSON: what they cover is where the class may be seen ("here", for `Energy`), the only such place
+    ("only-here", for `RightReasons`) or where it must not be ("not-here", for `RightReasons`).
+    """
     root = Path(root)
+    if size is not None:
+        whole = Preprocess(size, size, tuple(map(float, mean)), tuple(map(float, std)))
+        transform = Augment(size, replace(whole, resize=None, crop=None)) if augment else whole
+    elif augment:
+        raise ConfigurationError("augment=True needs size=…, that of the part which is cut out.")
     if not root.is_dir():
         raise DataMissingError(f"no folder {root}.")
     found = sorted(path.name for path in root.iterdir() if path.is_dir())
@@ -123,7 +146,16 @@ def image_folder(
     files = [(path, places[each]) for each in found for path in image_files(root / each)]
     if not files:
         raise DataMissingError(f"{root} holds no images in folders by class: move each image into its class's folder.")
-    return ImageFiles(files, order, name=name or root.name, transform=transform, seed=seed, on_damaged=on_damaged)
+    found_masks = None if masks is None else FolderMasks.find(masks, [str(path) for path, _ in files], root, masks_mean)
+    return ImageFiles(
+        files,
+        order,
+        name=name or root.name,
+        transform=transform,
+        seed=seed,
+        on_damaged=on_damaged,
+        masks=found_masks,
+    )
 
 
 def image_files(folder: Path) -> list[Path]:

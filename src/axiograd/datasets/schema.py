@@ -22,6 +22,7 @@ from axiograd.datasets.columns import (
     as_numbers,
     as_word,
     check_column,
+    count_empty,
     first_word,
     natural,
 )
@@ -104,7 +105,7 @@ class Schema:
         table = as_columns(frame)
         check_column(self.label, table)
         cells = table[self.label]
-        if empty := sum(as_word(cell) is None for cell in cells):
+        if empty := count_empty(cells):
             raise ConfigurationError(f"label {self.label!r} is empty in {empty:,} rows: leave them out of the table.")
         if not self.classes:
             numbers = as_numbers(cells)

@@ -54,6 +54,14 @@ class Preprocess:
             image = centre_crop(image, self.crop)
         return self.normalise(to_tensor(image))
 
+    def place(self, mask: "Image", seed: Sequence[int] = ()) -> Tensor:  # noqa: ARG002
+        """A grey mask [1, height, width] in [0, 1] that went where the image goes; no values between its own."""
+        if self.resize is not None:
+            mask = resize_short_side(mask, self.resize, pillow().Resampling.NEAREST)
+        if self.crop is not None:
+            mask = centre_crop(mask, self.crop)
+        return to_tensor(mask)[:1]
+
     def normalise(self, pixels: Tensor) -> Tensor:
         """Values in [0, 1], RGB, to what the network expects: [3, …] or [n, 3, …]."""
         mean, std = (pixels.new_tensor(values)[:, None, None] for values in (self.mean, self.std))
@@ -99,12 +107,19 @@ class Augment:
     flip: float = 0.5
 
     def __call__(self, image: "Image", seed: Sequence[int] = ()) -> Tensor:
+        return self.then(self._part(image, seed, pillow().Resampling.BILINEAR))
+
+    def place(self, mask: "Image", seed: Sequence[int] = ()) -> Tensor:
+        """A grey mask [1, height, width] in [0, 1] that went where the image with this seed goes."""
+        return self.then.place(self._part(mask, seed, pillow().Resampling.NEAREST))
+
+    def _part(self, image: "Image", seed: Sequence[int], resampling: Any) -> "Image":
         random = np.random.default_rng(list(seed))
         box = random_box(image.size, self.area, self.ratio, random)
-        part = image.resize((self.size, self.size), pillow().Resampling.BILINEAR, box=box)
+        part = image.resize((self.size, self.size), resampling, box=box)
         if random.random() < self.flip:
             part = part.transpose(pillow().Transpose.FLIP_LEFT_RIGHT)
-        return self.then(part)
+        return part
 
 
 def random_box(
@@ -129,8 +144,8 @@ def random_box(
     return left, top, left + w, top + h
 
 
-def resize_short_side(image: "Image", short: int) -> "Image":
-    """The image with its shorter side at `short` pixels, bilinear with antialiasing."""
+def resize_short_side(image: "Image", short: int, resampling: Any = None) -> "Image":
+    """The image with its shorter side at `short` pixels, by default bilinear with antialiasing."""
     width, height = image.size
     size = (short, short * height // width) if width <= height else (short * width // height, short)
     if size[0] * size[1] > LARGEST_RESIZED:
@@ -138,7 +153,8 @@ def resize_short_side(image: "Image", short: int) -> "Image":
             f"an image of {width:,} × {height:,} pixels would have {size[0]:,} × {size[1]:,} with a short side of "
             f"{short}: crop it first."
         )
-    resized: Image = image if size == image.size else image.resize(size, pillow().Resampling.BILINEAR)
+    how = pillow().Resampling.BILINEAR if resampling is None else resampling
+    resized: Image = image if size == image.size else image.resize(size, how)
     return resized
 
 

@@ -74,7 +74,7 @@ def table_explanation_html(explanation: Any) -> str:
     """The first rows: what was attributed, and the largest attributions with the cells they belong to."""
     facts = f"method <b>{text(explanation.method)}</b> · baseline <b>{text(explanation.baseline)}</b>"
     rows = []
-    cells = explanation.schema.shown(explanation.data)
+    cells = explanation.schema.shown(explanation.data[:_SHOWN])
     for i, name in enumerate(explanation.attributions.index[:_SHOWN]):
         values = explanation.attributions.iloc[i].to_numpy()
         order = np.argsort(-np.abs(values), kind="stable")[:_FEW]

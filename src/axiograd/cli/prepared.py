@@ -1,0 +1,65 @@
+"""A transform for images, in numbers and in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from axiograd.datasets import Preprocess
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+_RGB = 3
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A transform for images, on one grey channel or on three."""
+
+    transform: Preprocess
+    grey: bool = False
+    #: Whether nobody said how the model's inputs were prepared in its training.
+    guessed: bool = False
+
+    def __call__(self, image: Image, seed: Sequence[int] = ()) -> Tensor:
+        if self.grey:
+            return self.transform(image.convert("L").convert("RGB"), seed)[:1]
+        return self.transform(image, seed)
+
+    def normalise(self, pixels: Tensor) -> Tensor:
+        """[0, 1] to what the model takes."""
+        if pixels.shape[-3] == _RGB:
+            return self.transform.normalise(pixels)
+        return (pixels * self.transform.white - self.transform.mean[0]) / self.transform.std[0]
+
+    def picture(self, inputs: Tensor) -> Tensor:
+        """What was seen, as pixels in [0, 1]."""
+        channels = inputs if inputs.shape[-3] == _RGB else inputs.expand(*inputs.shape[:-3], _RGB, -1, -1)
+        return self.transform.invert(channels).clamp(0, 1)
+
+    @property
+    def zero(self) -> str:
+        """What the zero baseline is in pixels."""
+        black = not any(self.transform.mean)
+        return "zero, a black image" if black else "zero, an image of the mean colour"
+
+    def __str__(self) -> str:
+        t = self.transform
+        parts = [
+            "" if t.resize is None else f"short side {t.resize}",
+            "" if t.crop is None else f"centre crop {t.crop}",
+            "grey" if self.grey else "BGR" if t.bgr else "RGB",
+            f"values 0 to {t.white:g}",
+            "" if not any(t.mean) else f"minus {_numbers(t.mean)}",
+            "" if set(t.std) == {1.0} else f"divided by {_numbers(t.std)}",
+        ]
+        guess = " (a guess: say --preprocess, or --mean and --std)" if self.guessed else ""
+        return ", ".join(part for part in parts if part) + guess
+
+
+def _numbers(values: Sequence[float]) -> str:
+    return f"{values[0]:g}" if len(set(values)) == 1 else f"({', '.join(f'{v:g}' for v in values)})"
