@@ -3,6 +3,7 @@
 from axiograd.models.alexnet import AlexNet as AlexNet
 from axiograd.models.checkpoint import read_state_dict as read_state_dict
 from axiograd.models.dncnn import DnCNN as DnCNN
+from axiograd.models.encoders import TextEncoder as TextEncoder, ViT as ViT
 from axiograd.models.fixup_resnet import FixupResNet as FixupResNet
 from axiograd.models.mlp import MLP as MLP
 from axiograd.models.mobilenet_v2 import MobileNetV2 as MobileNetV2

@@ -16,6 +16,7 @@ from axiograd.errors import ConfigurationError, StorageError
 from axiograd.models.alexnet import AlexNet
 from axiograd.models.checkpoint import load_into, read_state_dict
 from axiograd.models.dncnn import DnCNN
+from axiograd.models.encoders import TextEncoder, ViT
 from axiograd.models.fixup_resnet import CIFAR_DEPTHS, IMAGENET_DEPTHS, FixupResNet
 from axiograd.models.mlp import MLP
 from axiograd.models.mobilenet_v2 import MobileNetV2
@@ -38,6 +39,8 @@ PAIRS: dict[str, Builder] = {
     "squeezenet1_1": partial(SqueezeNet, "1_1"),
     "dncnn": DnCNN,
     "mlp": MLP,
+    "vit": ViT,
+    "text_encoder": TextEncoder,
 }
 #: Networks with normalisation, here to be converted by `axiograd.to_xdnn`.
 REGULAR: dict[str, Builder] = {"mobilenet_v2": MobileNetV2, "resnet18": ResNet18, "resnet50": ResNet50}
