@@ -42,6 +42,7 @@ ITEMS: Mapping[str, str] = {
     "decoy-color-mnist": "axiograd.experiments.decoy:COLOR_MNIST",
     "decoy-fashion-mnist": "axiograd.experiments.decoy:FASHION_MNIST",
     "decoy-mnist": "axiograd.experiments.decoy:MNIST",
+    "transformers": "axiograd.experiments.transformers:ITEM",
     "studio": "axiograd.experiments.studio_strokes:ITEM",
     "watch": "axiograd.experiments.watch:ITEM",
 }
