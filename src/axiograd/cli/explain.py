@@ -28,7 +28,7 @@ def explain(
     spec: options.Spec,
     inputs: Annotated[
         list[str],
-        typer.Argument(metavar="INPUT…", help="Images, folders of images, one CSV table, or the name of a data set."),
+        typer.Argument(metavar="INPUT…", help="Images, folders of images, a table, texts, or the name of a data set."),
     ],
     methods: options.Methods = None,
     weights: options.Weights = None,
@@ -49,6 +49,8 @@ def explain(
     limit: options.Limit = None,
     batch_size: options.Batch = 8,
     steps: options.Steps = 128,
+    column: Annotated[str | None, typer.Option(help="Texts: the column of a CSV table that holds them.")] = None,
+    versus: Annotated[str | None, typer.Option(help="Texts: the answer that --target is compared with.")] = None,
     seed: options.Seed = 0,
     kind: Annotated[str, typer.Option(help="Figures: overlay, signed or positive.")] = "overlay",
     pool: Annotated[
@@ -83,6 +85,7 @@ def explain(
     if kind not in KINDS:
         raise ConfigurationError(f"--kind {kind}: choose one of {', '.join(KINDS)}.")
     with speaking(as_json=json) as output:
+        from axiograd.cli.explain_text import explain_text, texts_wanted
         from axiograd.cli.inputs import read_inputs, read_model
         from axiograd.cli.methods import Methods, read_methods
         from axiograd.cli.picturing import Wishes
@@ -91,6 +94,26 @@ def explain(
         if figures or arrays or report:
             check_writable(out)
         names = read_methods(methods)
+        if texts_wanted(spec, inputs):
+            if len(names) > 1:
+                raise ConfigurationError(f"texts are explained by one method at a time, got {', '.join(names)}.")
+            explain_text(
+                output,
+                spec,
+                inputs,
+                method=names[0],
+                target=target,
+                versus=versus,
+                column=column,
+                steps=steps,
+                batch_size=batch_size,
+                limit=limit,
+                out=out,
+                figures=figures,
+                report=report,
+                download=download,
+            )
+            return
         given = read_model(spec, weights, settings, download=download)
         samples = read_inputs(
             given,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from axiograd.experiments.docstrings import FAMILIES, LONGEST, PADDING, VOCABULA
 from axiograd.experiments.loop import train_epochs
 from axiograd.models import TextEncoder, ViT
 
-BATCH, LEARNING_RATE, STEPS = 64, 2e-3, 50
+BATCH, LEARNING_RATE, STEPS, WIDTH = 64, 2e-3, 50, 48
 #: Shares of patches or words that are taken out or put back.
 FRACTIONS = (0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 
@@ -64,17 +64,18 @@ class Set:
 def load(name: str, n_train: int, n_test: int) -> Set:
     """A set by its name; images have mean 0 and standard deviation 1 over the training set."""
     if name == "docstrings":
-        train, test = docstrings()
-        order = torch.randperm(len(train), generator=torch.Generator().manual_seed(0))[:n_train]
-        some = torch.randperm(len(test), generator=torch.Generator().manual_seed(0))[:n_test]
-        build = lambda x: TextEncoder(len(FAMILIES), VOCABULARY, homogeneous=x, dim=48, depth=2, longest=LONGEST)  # noqa: E731
-        data = TensorData(train.ids[order], train.targets[order], name)
-        return Set(name, data, TensorData(test.ids[some], test.targets[some], name), build, 4, None)
+        some = [
+            TensorData(texts.ids[rows], texts.targets[rows], name)
+            for texts, n in zip(docstrings(), (n_train, n_test), strict=True)
+            for rows in [torch.randperm(len(texts), generator=torch.Generator().manual_seed(0))[:n]]
+        ]
+        build = lambda x: TextEncoder(len(FAMILIES), VOCABULARY, homogeneous=x, dim=WIDTH, depth=2, longest=LONGEST)  # noqa: E731
+        return Set(name, some[0], some[1], build, 4, None)
     if name == "tiny-imagenet-20":
         train, test = (_stacked(split, n) for split, n in (("train", n_train), ("val", n_test)))
         patch, size, channels, classes, epochs = 8, 64, 3, 20, 4
     elif name == "shapes":
-        train, test = (shapes(n, seed=i) for i, n in enumerate((n_train, n_test)))
+        train, test = (shapes(split).select(slice(n)) for split, n in (("train", n_train), ("test", n_test)))
         patch, size = 4, train.inputs.shape[-1]
         channels, classes, epochs = train.inputs.shape[1], int(train.targets.max()) + 1, 3
     else:
@@ -86,7 +87,7 @@ def load(name: str, n_train: int, n_test: int) -> Set:
     train, test = (TensorData((d.inputs - mean) / std, d.targets, name, shortcuts=d.shortcuts) for d in (train, test))
 
     def vit(homogeneous: bool) -> nn.Module:
-        return ViT(classes, channels, homogeneous=homogeneous, image_size=size, patch=patch, dim=48, depth=2)
+        return ViT(classes, channels, homogeneous=homogeneous, image_size=size, patch=patch, dim=WIDTH, depth=2)
 
     return Set(name, train, test, vit, epochs, patch)
 
@@ -104,14 +105,17 @@ def fitted(data: Set, seed: int, *, homogeneous: bool, weight: float = 0.0) -> n
     model = data.build(homogeneous)
     optimizer = torch.optim.AdamW(model.parameters(), LEARNING_RATE, weight_decay=0.01)
     objective = axiograd.AttributionLoss(
-        cross_entropy, axiograd.priors.RightReasons(), weight, **({"layer": data.layer} if data.layer else {})
+        cross_entropy, axiograd.priors.RightReasons(), weight, method=partial(axiograd.XGradient, layer=data.layer)
     )
 
     def loss(x: Tensor, y: Tensor, shortcut: Tensor | None = None) -> Tensor:
         if not weight or shortcut is None:
-            return cross_entropy(model(**data.call(x)), y)
-        mask = shortcut if data.patch else shortcut[:, :, None].expand(-1, -1, 48)
-        return objective(model, data.call(x), y, mask=mask).total
+            value: Tensor = cross_entropy(model(**data.call(x)), y)
+            return value
+        mask = shortcut if data.patch else shortcut[:, :, None].expand(-1, -1, WIDTH)
+        inputs: Any = x if data.patch else data.call(x)
+        terms: axiograd.LossTerms = objective(model, inputs, y, mask=mask)
+        return terms.total
 
     train_epochs(data.train, loss, optimizer, epochs=data.epochs, batch=BATCH, seed=seed, clip=1.0)
     return model.eval()
@@ -157,13 +161,12 @@ def judged(model: nn.Module, data: Set, n: int, *, certified: bool) -> dict[str,
     """Deletion, insertion and completeness of every method that a network takes, on the predicted class."""
     x = data.test.inputs[:n]
     target = answers(model, data, x).argmax(1)
-    layer = {"layer": data.layer} if data.layer else {}
     methods: dict[str, axiograd.Attribution] = {
-        "IG (50)": axiograd.IntegratedGradients(model, STEPS, internal_batch_size=250, **layer),
-        "Input×Gradient": axiograd.InputXGradient(model, **layer),
+        "IG (50)": axiograd.IntegratedGradients(model, STEPS, internal_batch_size=250, layer=data.layer),
+        "Input×Gradient": axiograd.InputXGradient(model, layer=data.layer),
     }
     if certified:
-        methods = {"X-Gradient": axiograd.XGradient(model, **layer), **methods}
+        methods = {"X-Gradient": axiograd.XGradient(model, layer=data.layer), **methods}
     found: dict[str, Any] = {}
     maps: dict[str, Tensor] = {}
     for name, method in methods.items():

@@ -90,7 +90,8 @@ class Attention(nn.Module):
         attention = logits.softmax(-1)
         if self.keeps:
             self.weights = attention
-        return self.out((attention @ v).transpose(1, 2).reshape(batch, tokens, dim))
+        found: Tensor = self.out((attention @ v).transpose(1, 2).reshape(batch, tokens, dim))
+        return found
 
 
 def _directions(x: Tensor, kept: Tensor | None) -> Tensor:
@@ -114,4 +115,5 @@ class Block(nn.Module):
     def forward(self, x: Tensor, kept: Tensor | None = None) -> Tensor:
         x = x + self.attention(self.before(x, kept), kept)
         hidden = self.first(self.between(x, kept))
-        return x + self.second(F.relu(hidden) if self.homogeneous else F.gelu(hidden))
+        found: Tensor = x + self.second(F.relu(hidden) if self.homogeneous else F.gelu(hidden))
+        return found
