@@ -227,6 +227,7 @@ def test_squeezenet_on_real_photos(browser, tmp_path):
     if not data or not (Path(data) / "imagenet-sample").is_dir():
         pytest.skip("AXIOGRAD_DATA names no folder with imagenet-sample")
     original = axiograd.models.get_model("squeezenet1_1", weights="imagenet").eval()
+    torch.manual_seed(0)
     x = torch.randn(2, 3, 227, 227) * 60
     model = axiograd.to_xdnn(original, x, how="strip").model.eval()
     pages.export_page(model, x, tmp_path, preprocessing=SQUEEZENET, onnxruntime_web=onnxruntime_web())
