@@ -164,6 +164,9 @@ def test_spread_reload_train_compare_and_go_back(page, running, folder):
     page.wait(f"{ROUNDS} === 2", 180)
     page.wait(IDLE, 120)
     page.wait("document.querySelectorAll('#verdict .pairs figure').length > 1", 120)
+    settle(page, running)
+    assert session.round(1)["clusters"]  # looked at, and not only judged, before it says that it is done
+    assert page.evaluate("document.querySelectorAll('#clusters button').length") > 0
     verdicts = [one["verdict"] for one in session.rounds]
     # How many passes fit into the seconds is the machine's business; one is enough to move the share.
     assert verdicts[1]["wrong_share"] < verdicts[0]["wrong_share"]

@@ -26,7 +26,7 @@ from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work
 from axiograd.experiments.loop import accuracy, train_epochs
 from axiograd.experiments.records import Records, mean_and_std
 from axiograd.studio import mending
-from axiograd.studio.clusters import find_clusters
+from axiograd.studio.clusters import find_clusters, in_turns
 from axiograd.studio.judging import judge
 from axiograd.studio.marks import Marks, as_dicts
 from axiograd.studio.split import sample
@@ -71,9 +71,8 @@ def beginning(name: str, size: Size, seed: int) -> tuple[nn.Module, Pictures, tu
     pictures = Pictures.of_tensors(TensorData(train.inputs, train.targets, train.name))
     model.eval()
     survey = look(model, XGradient(model), pictures, sample(range(len(pictures)), 2000, seed), _quietly)
-    clusters = [one.members for one in find_clusters(model, pictures, survey, _quietly, seed=seed) if one.score > 0]
-    turns = [row for at in range(max(map(len, clusters))) for rows in clusters for row in rows[at : at + 1]]
-    return model, pictures, tuple(dict.fromkeys(turns))
+    found = find_clusters(model, pictures, survey, _quietly, seed=seed)
+    return model, pictures, tuple(in_turns([(one.score, one.members) for one in found]))
 
 
 def _quietly(done: int, total: int) -> None:

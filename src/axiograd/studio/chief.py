@@ -30,8 +30,8 @@ class Chief:
         self.session, self.origin, self._method = session, origin, method
         self.lock = threading.RLock()
         self.listeners: list[Listener] = []
-        #: What is being done, for a page that is opened in the middle: words, done, total; None when there is nothing.
-        self.job: dict[str, Any] | None = None
+        #: What is to be done, in its order, for a page that is opened in the middle: kind, words, done, total.
+        self._jobs: dict[int, dict[str, Any]] = {}
         self.steps: list[dict[str, Any]] = []
         self.messages: list[str] = []
         #: Why there is no network, and so nothing to do.
@@ -41,6 +41,11 @@ class Chief:
         self._then: dict[int, Callable[[Any], None]] = {}
         self._closing = False
         self._restarts = 0
+
+    @property
+    def job(self) -> dict[str, Any] | None:
+        """What is being done."""
+        return next(iter(self._jobs.values()), None)
 
     def open(self) -> None:
         """Start the worker, and do what is left to do."""
@@ -81,9 +86,8 @@ class Chief:
     def begin(self, kind: str, words: str, then: Callable[[Any], None], **arguments: Any) -> Future[Any]:
         """A job of some length, which the page shows."""
         with self.lock:
-            if self.job is None:
-                self.job = {"kind": kind, "words": words, "done": 0, "total": 0}
             number = next(self._numbers)
+            self._jobs[number] = {"kind": kind, "words": words, "done": 0, "total": 0}
             self._then[number] = then
         future = self._send(kind, arguments, number)
         self.tell({"kind": "job", "job": self.job})
@@ -236,15 +240,15 @@ class Chief:
             if kind == "step":
                 self.steps.append(content)
                 self.tell({"kind": "step", **content})
-            elif self.job is not None:
-                self.job |= content
-                self.tell({"kind": "job", "job": self.job})
+            elif (job := self.job) is not None:
+                job |= content
+                self.tell({"kind": "job", "job": job})
             return
         kind, number, result = message
         with self.lock:
             future, then = self._futures.pop(number), self._then.pop(number, None)
             if then is not None:
-                self.job = None
+                self._jobs.pop(number, None)
                 self._restarts = 0
             if kind == "answer":
                 if then is not None:
@@ -273,7 +277,7 @@ class Chief:
         why = "it was killed, probably because the memory was full" if code in {-9, 137} else f"exit code {code}"
         with self.lock:
             futures, self._futures = self._futures, {}
-            self._then, self.job = {}, None
+            self._then, self._jobs = {}, {}
             if self.session.state.get("pending") is not None:
                 self.session.save(pending=None)
             self._restarts += 1

@@ -106,6 +106,18 @@ def find_clusters(
     return sorted(found, key=lambda one: -one.score)
 
 
+def in_turns(clusters: Sequence[tuple[float, Sequence[int]]]) -> list[int]:
+    """Images of clusters (score, images), one of each cluster in turn; those that hardly matter have no turn.
+
+    >>> in_turns([(5.0, [1, 2, 3]), (4.0, [7]), (0.1, [9])])
+    [1, 7, 2, 3]
+    """
+    most = max((score for score, _ in clusters), default=0.0)
+    heavy = [rows for score, rows in clusters if score > most / 10]
+    longest = max(map(len, heavy), default=0)
+    return list(dict.fromkeys(row for at in range(longest) for rows in heavy for row in rows[at : at + 1]))
+
+
 def _mean_image(pictures: Pictures, rows: NDArray[np.int64]) -> Tensor:
     chosen = rows[np.linspace(0, len(rows) - 1, min(len(rows), 200)).round().astype(int)]
     return pictures.batch(chosen.tolist()).mean(0)

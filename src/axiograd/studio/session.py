@@ -20,6 +20,7 @@ from axiograd.datasets.marked import Pictures
 from axiograd.errors import InputError, StorageError
 from axiograd.runs.files import alone, check_writable, write_atomically
 from axiograd.runs.identity import digest
+from axiograd.studio.clusters import in_turns
 from axiograd.studio.marks import Marks
 from axiograd.studio.survey import Survey
 
@@ -177,8 +178,5 @@ class Session:
         return rows
 
     def _suspicious(self) -> list[int]:
-        """Clusters in their order, one image of each in turn among those that matter, then the others."""
-        clusters = self.round(self.current)["clusters"]
-        heavy = [one["rows"] for one in clusters if one["score"] > 0]
-        turns = [row for at in range(max(map(len, heavy), default=0)) for rows in heavy for row in rows[at : at + 1]]
-        return list(dict.fromkeys(turns))
+        """The images of the clusters that matter, one of each in turn."""
+        return in_turns([(one["score"], one["rows"]) for one in self.round(self.current)["clusters"]])

@@ -15,7 +15,8 @@ async function refresh() {
   shared.live = state.job?.kind === 'mend' ? state.rounds.length : null;
   $('#about').textContent = `${state.model} · ${state.data}, ${state.images.toLocaleString('en')} images of ${state.classes.length} classes`;
   fillFilters();
-  if (changed) { shared.cluster = null; showClusters(); await showWall(); }
+  if (changed) { shared.cluster = null; await showWall(); }
+  showClusters();
   showJob(state.job);
   showMend();
   showLive();
