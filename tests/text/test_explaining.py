@@ -226,6 +226,10 @@ def test_padding_has_exactly_nothing_and_who_reads_it_is_refused():
 
     with pytest.raises(InputError, match="gives padding a share"):
         axiotext.explain(Leaky(), word_pieces(), TEXTS, method="input-x-gradient")
+    alone = axiotext.explain(Leaky(), word_pieces(), TEXTS, method="input-x-gradient", batch_size=1)
+    assert all(one.error < 1e-5 for one in alone)
+    drawn = axiotext.explain(sequence_classifier(), word_pieces(), TEXTS, method="random")
+    assert len({token.value for one in drawn for token in one.tokens}) == sum(len(one.tokens) for one in drawn)
 
 
 def test_a_homogeneous_model_is_not_lifted():
@@ -307,5 +311,7 @@ def test_what_cannot_be_meant_is_refused():
         explain(model, tokenizer, TEXTS, method="integrated-gradient")
     with pytest.raises(ConfigurationError, match="does not say what it answers"):
         explain(model.bert, tokenizer, TEXTS)
+    with pytest.raises(ConfigurationError, match="overlap by 0 to 7"):
+        explain(model, tokenizer, TEXTS, max_length=10, overlap=9)
     with pytest.raises(ConfigurationError, match="at least 8"):
         explain(model, tokenizer, TEXTS, max_length=4)

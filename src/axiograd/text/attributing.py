@@ -95,7 +95,8 @@ class TextMethod:
         else:
             attributions, difference = self._as_it_is(embeddings, further, windows)
         per_token = [a.double().sum(-1) if a.dim() > 2 else a.double() for a in attributions]  # noqa: PLR2004
-        _refuse_padding(per_token, call)
+        if self.entry.name != "random":  # whose numbers have nothing to do with the model
+            _refuse_padding(per_token, call)
         return [
             Attributed(
                 per_token[0][i, : len(window.ids)].tolist(),
@@ -196,7 +197,7 @@ def _refuse_padding(per_token: Sequence[Tensor], call: dict[str, Tensor]) -> Non
         if mask is not None and bool((values * (mask == 0)).any()):
             raise InputError(
                 "the model gives padding a share of its score, so that it does not heed attention_mask: explain texts "
-                "one at a time (batch_size=1) in windows of their own length."
+                "one at a time (batch_size=1), which are not padded."
             )
 
 

@@ -78,6 +78,9 @@ def read(
         settings: dict[str, Any] = {}
         if limit is not None and not last_only:
             stride = min(64, limit // 4) if overlap is None else overlap
+            room = limit - tokenizer.num_special_tokens_to_add()
+            if not 0 <= stride < room:
+                raise ConfigurationError(f"overlap={stride}: windows of {room} tokens overlap by 0 to {room - 1}.")
             settings = {"truncation": True, "max_length": limit, "stride": stride, "return_overflowing_tokens": True}
         encoded = tokenizer(
             [text], return_offsets_mapping=True, return_special_tokens_mask=True, verbose=False, **settings
@@ -104,7 +107,7 @@ def collate(
     """One call of the model: ids, masks, and what else the tokenizer gave, padded on the right."""
     accepted = takes(model)
     width = max(len(w.ids) for w in windows)
-    if len(windows) > 1 or "attention_mask" in accepted:
+    if len(windows) > 1:
         rounded = max(_SHORTEST, 1 << (width - 1).bit_length())
         width = rounded if limit is None else max(width, min(limit, rounded))
     if "attention_mask" not in accepted or padding_id(model, tokenizer) is None:
