@@ -42,10 +42,10 @@ _LARGE = Family("resnet50", "ResNet-50", (), "ResNet-50", CAFFE)
 SUBJECTS: Mapping[Scale, tuple[Subject, ...]] = {
     "quick": (Subject(FAMILIES["quick"][0], 40, 40, 1, 2),),
     "real": (
-        Subject(FAMILIES["real"][0], 250, 250, 4, 24),
-        Subject(FAMILIES["real"][2], 250, 1000, 4, 24),
-        Subject(FAMILIES["real"][1], 250, 250, 2, 8),
-        Subject(_LARGE, 250, 250, 1, 4, ("original", "strip", "calibrated", "bias-free", "lift")),
+        Subject(FAMILIES["real"][0], 250, 250, 2, 12),
+        Subject(FAMILIES["real"][2], 250, 500, 4, 24),
+        Subject(FAMILIES["real"][1], 64, 250, 1, 8),
+        Subject(_LARGE, 48, 250, 1, 4, ("original", "strip", "calibrated", "bias-free", "lift")),
     ),
 }
 #: The distillation behind a calibration, without labels.
