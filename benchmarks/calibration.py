@@ -83,7 +83,7 @@ def rendered(stored: dict[str, Any]) -> str:
     lines = [
         "# Pretrained networks, stripped and calibrated",
         "",
-        "ImageNet photos, probably training images; those that judge have calibrated nothing. Top-1 / top-5 in per cent.",
+        "ImageNet photos, probably training images; those that judge calibrated nothing. Top-1 / top-5 in per cent.",
         "",
         "| network | original | calibrated | same top class | photos to calibrate | photos to judge | one core |",
         "|---|---|---|---|---|---|---|",

@@ -1,5 +1,6 @@
 """A converted model comes back from its file to the last bit, without anything in the file being run."""
 
+import hashlib
 import json
 
 import pytest
@@ -92,6 +93,13 @@ def test_a_strip_is_fitted_to_its_examples(tmp_path, monkeypatch):
         outputs = loaded(x)
         assert (outputs - trained(x)).norm() < 0.2 * (trained(x) - trained(x).mean(0)).norm()
         torch.testing.assert_close(loaded(3 * x), 3 * outputs)
+    one, two = (loaded.state_dict() for loaded in (names["model"], load_model(str(file))))
+    assert all(torch.equal(one[name], two[name]) for name in {**one, **two})
+    assert torch.equal(names["model"](x), load_model(str(file))(x))
+    card = file.with_suffix(".md").read_text()
+    assert hashlib.sha256(file.read_bytes()).hexdigest() in card
+    assert "degree 1, exact" in card
+    assert "| layer | calibration | held out |" in card
     assert axiograd("check", file).code == 0
 
 

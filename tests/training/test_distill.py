@@ -5,9 +5,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+import axiograd
 from axiograd.errors import ConfigurationError
 from axiograd.training import Recipe, distill
-from axiograd.training.distill import Distillation
+from axiograd.training.distill import Distillation, TaughtAttributions
 
 RECIPE = Recipe(optimizer="adam", lr=0.02, schedule="cosine", epochs=25, batch_size=50, weight_decay=0.0)
 
@@ -73,6 +74,31 @@ def test_a_student_is_never_worse_than_its_start(tmp_path, on_disk):
     assert all(torch.equal(value, before[name]) for name, value in student.state_dict().items())
     with pytest.raises(ConfigurationError, match="held_out=1"):
         distill(student, teacher, x, held_out=1.0)
+
+
+def test_one_pass_learns_the_teachers_integrated_gradients():
+    """On inputs that taught nothing, X-Gradient of the student is nearer to IG of the teacher than before."""
+    torch.manual_seed(0)
+    teacher = nn.Sequential(nn.Conv2d(2, 6, 3), nn.ReLU(), nn.Flatten(), nn.Linear(96, 3)).eval()
+    x = torch.rand(100, 2, 6, 6)
+    student = axiograd.to_xdnn(teacher, x[:2], calibration=x).model
+    what = TaughtAttributions(weight=2.0, steps=16, window=2)
+    fresh = torch.rand(30, 2, 6, 6)
+    chosen = teacher(fresh).argmax(1)
+    maps = what.pooled(axiograd.IntegratedGradients(teacher, 16).attribute(fresh, chosen))
+
+    def apart():
+        found = what.pooled(axiograd.XGradient(student.eval()).attribute(fresh, chosen))
+        return float(axiograd.priors.Matching("cosine")(found, teacher=maps))
+
+    before = apart()
+    recipe = RECIPE.replace(lr=0.005, epochs=6, batch_size=25)
+    result = distill(student, teacher, x, attributions=what, recipe=recipe, accelerator="cpu", progress=False)
+    assert result.history[-1]["matching"] < result.history[0]["matching"]
+    assert apart() < 0.8 * before
+    assert axiograd.certify(student, fresh[:2]).exact
+    with pytest.raises(ConfigurationError, match="without labels"):
+        distill(student, teacher, x, attributions=what, labels=0.5)
 
 
 def test_wrong_settings():

@@ -76,6 +76,7 @@ def convert(
     if out.suffix != ".safetensors":
         raise ConfigurationError(f"-o {out}: the file's name ends in .safetensors.")
     with speaking(as_json=json) as output:
+        from axiograd.cli.card import write_card
         from axiograd.cli.converted import Recipe, save
         from axiograd.cli.inputs import read_inputs, read_model, suggestion
         from axiograd.cli.spec import example_input
@@ -126,10 +127,11 @@ def convert(
         code = _in_python(spec, out, recipe, conversion, x)
         kept = _kept(model, conversion, x) if examples is not None else None
         _show(output, before, conversion, source, kept)
+        card = write_card(out, conversion, spec=spec, source=source, kept=kept, code=code)
         if unfitted:
             output.notes.print("\n[yellow]Stripped, and not fitted to the examples:[/]")
             output.notes.print(unfitted, markup=False)
-        output.say(f"\nWritten to {out}. Load it in Python:\n", style="bold")
+        output.say(f"\nWritten to {out}, with a card, {card.name}. Load it in Python:\n", style="bold")
         output.say(code)
         as_spec = {"weights": out} if ":" in spec else {"spec": out, "weights": None, "settings": None}
         output.say(f"\nor use it in the command: {suggestion(context.params, 'explain', out=None, **as_spec)} INPUT…")

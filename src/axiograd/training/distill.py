@@ -2,14 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import Dataset, Subset
 
+from axiograd.attribution import IntegratedGradients, XGradient
 from axiograd.errors import ConfigurationError
+from axiograd.priors import Matching
 from axiograd.runs.identity import describe
 from axiograd.runs.samples import describe_samples
 from axiograd.training.batches import ensure_dataset
@@ -103,6 +105,72 @@ class Distillation(Objective):
         self.teacher.to(device)
 
 
+@dataclass(frozen=True)
+class TaughtAttributions:
+    """What a student learns of its teacher's attributions: IG of its top class, summed over channels, pooled."""
+
+    weight: float = 1.0
+    #: Steps of the teacher's Integrated Gradients.
+    steps: int = 64
+    #: Windows of images over which attributions are averaged before they are compared; 1 compares pixels.
+    window: int = 8
+    distance: Literal["l2", "l1", "cosine"] = "cosine"
+
+    def pooled(self, attributions: Tensor) -> Tensor:
+        """[n, c, h, w] → [n, 1, h/window, w/window]; anything else as it is.
+
+        >>> TaughtAttributions(window=2).pooled(torch.ones(1, 3, 4, 4)).flatten()
+        tensor([3., 3., 3., 3.])
+        """
+        if attributions.dim() != 4:  # noqa: PLR2004  # images
+            return attributions
+        return F.avg_pool2d(attributions.sum(1, keepdim=True), self.window, ceil_mode=True)
+
+
+@dataclass(frozen=True)
+class ExplainedTerms:
+    """total = imitation + weight·matching."""
+
+    total: Tensor
+    imitation: Tensor
+    matching: Tensor
+    outputs: Tensor
+
+
+class ExplainedDistillation(Distillation):
+    """Imitation + λ·d(X-Gradient of the student, Integrated Gradients of the teacher) for the teacher's top class.
+
+    One backward pass of the student learns what takes the teacher `steps` of them.
+    """
+
+    def __init__(self, teacher: nn.Module, what: TaughtAttributions, *, temperature: float | None = 2.0) -> None:
+        super().__init__(teacher, temperature=temperature)
+        self.what, self._matching = what, Matching(what.distance)
+        self._bound: tuple[Any, XGradient] | None = None
+
+    def __call__(self, model: Callable[..., Any], inputs: Any, target: Any, **arguments: Any) -> Any:
+        if self._bound is None or self._bound[0] is not model:
+            self._bound = (model, XGradient(model))
+        explanation = self._bound[1].explain(inputs, target, create_graph=True)
+        imitation = self.imitation(explanation.outputs, self.teach(inputs))
+        found = explanation.attributions
+        if not isinstance(found, Tensor):
+            raise ConfigurationError("attributions are taught to models of one input tensor.")
+        matching = self._matching(self.what.pooled(found), teacher=arguments["maps"])
+        return ExplainedTerms(imitation + self.what.weight * matching, imitation, matching, explanation.outputs)
+
+    def identity(self) -> dict[str, Any]:
+        """Whom it imitates, and how."""
+        return super().identity() | {"attributions": describe(self.what)}
+
+    def explain(self, inputs: Tensor) -> tuple[int, Tensor]:
+        """The teacher's top class for one sample, and its pooled attributions."""
+        chosen = self.teach(inputs[None]).argmax(1)
+        with kept_modes(self.teacher):
+            method = IntegratedGradients(self.teacher.eval(), self.what.steps, internal_batch_size=16)
+            return int(chosen), self.what.pooled(method.attribute(inputs[None], chosen))[0].detach()
+
+
 def distill(
     student: nn.Module,
     teacher: nn.Module,
@@ -113,6 +181,7 @@ def distill(
     task_loss: Callable[[Any, Any], Tensor] = F.cross_entropy,
     validation: Any = None,
     held_out: float = 0.1,
+    attributions: TaughtAttributions | None = None,
     **settings: Any,
 ) -> FitResult:
     """Train the student to answer as the teacher does; `settings` are those of `fit`.
@@ -120,6 +189,9 @@ def distill(
     Without labels the data set may give inputs alone, and validation judges by the teacher's answers. Where there is
     none, a share of the data is `held_out` for it (of 20 samples or more). The student ends with the weights that were
     judged best, those that it began with among them.
+
+    With `attributions`, its X-Gradient learns the teacher's Integrated Gradients too; then the last weights stay, as
+    answers alone do not judge that.
 
     >>> teacher, student = nn.Linear(3, 2, bias=False), nn.Linear(3, 2, bias=False)
     >>> from axiograd.training import Recipe
@@ -129,6 +201,11 @@ def distill(
     >>> result.history[-1]["imitation"] < 0.01 * result.history[0]["imitation"]
     True
     """
+    if attributions is not None:
+        if labels or validation is not None:
+            raise ConfigurationError("attributions are taught without labels and without validation.")
+        teaching = ExplainedDistillation(teacher, attributions, temperature=temperature)
+        return fit(student, _Explained(data, teaching), loss=teaching, **settings)
     objective = Distillation(teacher, temperature=temperature, labels=labels, task_loss=task_loss)
     settings = {"judge_start": True, **settings}
     if labels:
@@ -192,3 +269,19 @@ class _Taught(_Unlabelled):
             one = torch.utils._pytree.tree_map_only(Tensor, lambda part: part[None].to(device), inputs)  # noqa: SLF001
             self._known[index] = self.objective.teach(one)[0].cpu()
         return inputs, self._known[index]
+
+
+class _Explained(_Unlabelled):
+    """The inputs, the teacher's top class, and its attributions, which are computed once."""
+
+    def __init__(self, data: Any, objective: ExplainedDistillation) -> None:
+        super().__init__(data)
+        self.objective = objective
+        self._known: dict[int, tuple[int, Tensor]] = {}
+
+    def __getitem__(self, index: int) -> Any:
+        inputs, _ = super().__getitem__(index)
+        if index not in self._known:
+            self._known[index] = self.objective.explain(inputs)
+        chosen, maps = self._known[index]
+        return inputs, chosen, {"maps": maps}

@@ -13,6 +13,7 @@ import math
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -24,6 +25,7 @@ from axiograd.homogeneity.conversion.calibrated.layers import AffineOfDegreeOne,
 from axiograd.homogeneity.conversion.calibrated.patches import can_fit, gather, grouped, patches, places
 from axiograd.homogeneity.conversion.calibrated.regression import Problem, change_of_weights, constant
 from axiograd.homogeneity.conversion.calibrated.shelf import Shelf
+from axiograd.runs.progress import progress_bar
 
 #: The last layer may be this many times as wrong on held-out images as on those that it was fitted to, and some more.
 _TIMES, _MORE = 3.0, 0.1
@@ -72,10 +74,14 @@ def calibrated_strip(
     layout = plan(model, example)
     walk = _Walk(layout, calibration, images, held)
     fits = []
-    for done, fit in enumerate(walk.run(), start=1):
-        fits.append(fit)
-        if calibration.progress is not None:
-            calibration.progress(done, len(layout.sites))
+    # A bar is no reason to need the library that draws it.
+    shown = None if find_spec("rich") is not None else False
+    with progress_bar("calibration, layers", total=len(layout.sites), shown=shown) as update:
+        for done, fit in enumerate(walk.run(), start=1):
+            fits.append(fit)
+            update(completed=done, note=fit.name)
+            if calibration.progress is not None:
+                calibration.progress(done, len(layout.sites))
     layout.converted.eval()
     return layout.converted, tuple(fits)
 
