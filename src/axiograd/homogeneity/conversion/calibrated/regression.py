@@ -77,7 +77,7 @@ def change_of_weights(problem: Problem, penalties: Sequence[float]) -> tuple[Ten
 
     >>> p = torch.tensor([[[1.0], [2.0]]]).double()
     >>> problem = Problem(p, torch.zeros_like(p), 3 * p, torch.zeros(2, dtype=torch.bool), False)
-    >>> change_of_weights(problem, [0.0])[0]
+    >>> change_of_weights(problem, [0.0])[0].round(decimals=6)
     tensor([[[3.]]], dtype=torch.float64)
     """
     rows, columns = problem.p.shape[-2:]
