@@ -35,7 +35,7 @@ NETWORKS = {"shortcut": "none-x", "mended": "x-gradient"}
 PATCHES = ("informative", "random")
 SHARES = (0.005, 0.01, 0.02, 0.05)
 WATCHERS = ("attributions", "inputs", "accuracy")
-ALPHA, PERMUTATIONS, WINDOW = 0.05, 99, 4
+ALPHA, PERMUTATIONS, WINDOW = 0.05, 59, 4
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Size:
 
 SIZES = {
     "quick": Size(100, 20, 4, 1000, 4, 1.0, "shapes"),
-    "real": Size(1000, 1000, 100, 10_000, 5, 1.0, "fashion-mnist"),
+    "real": Size(1000, 1000, 100, 10_000, 3, 1.0, "fashion-mnist"),
 }
 
 
