@@ -215,3 +215,13 @@ def test_rows_are_below_four_kilobytes_by_default(tmp_path):
     assert sum(part.stat().st_size for part in tmp_path.glob("*.parquet")) / 64 <= 4096
     assert isinstance(Attribute(model).summaries[0], Windows)
     assert Statistics.of(tmp_path).completeness < 1e-5
+
+
+def test_columns_and_labels_that_would_be_lost_are_refused():
+    model, x = torch.nn.Linear(4, 2, bias=False), torch.randn(2, 4).numpy()
+    with pytest.raises(ConfigurationError, match="column 'score', which the attribution writes too"):
+        Attribute(model)({"image": x, "score": np.ones(2)})
+    assert "score" in Attribute(model, keep=())({"image": x, "score": np.ones(2)}).column_names
+    with pytest.raises(InputError, match="the label 'cat'"):
+        Attribute(model)({"image": x, "label": np.array(["cat", "dog"])})
+    assert Attribute(model)({"image": x, "label": np.array([1.0, np.nan])})["label"].to_pylist() == [1, None]

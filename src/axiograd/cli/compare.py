@@ -19,7 +19,7 @@ def compare(
     ] = None,
     alpha: Annotated[float, typer.Option(help="Chance of a false alarm over everything that is looked at.")] = 0.05,
     permutations: Annotated[int, typer.Option(help="Permutations of the rows.", min=20)] = 2000,
-    rows: Annotated[int, typer.Option(help="Rows that are drawn of a larger table.", min=2)] = 20_000,
+    rows: Annotated[int, typer.Option(help="Rows that are drawn of a larger table.", min=2)] = 10_000,
     pairs: Annotated[
         bool | None,
         typer.Option("--pairs/--no-pairs", help="Compare rows of the same name; by default where all names agree."),

@@ -86,8 +86,12 @@ class Attribute:
         samples = [as_sample(value, self.preprocess) for value in values]
         labels = batch.get(self.label)
         kept = [name for name in batch if name not in {self.column, self.label}] if self.keep is None else self.keep
-        columns = self.rows(samples, None if labels is None else [None if one is None else int(one) for one in labels])
+        columns = self.rows(samples, None if labels is None else [_class(one, self.label) for one in labels])
         before = {name: list(batch[name]) for name in kept}
+        if twice := sorted(before.keys() & columns.keys()):
+            raise ConfigurationError(
+                f"the batch has a column {twice[0]!r}, which the attribution writes too: rename it, or use keep=."
+            )
         return as_table(before | columns, self.schema(None))
 
     def schema(self, provenance: Mapping[str, Any] | None) -> Any:
@@ -237,6 +241,20 @@ def _read_summaries(given: Summary | Sequence[Summary]) -> tuple[Summary, ...]:
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ConfigurationError(f"two summaries, or one and the attribution itself, have a column {twice[0]!r}.")
     return summaries
+
+
+def _class(value: Any, column: str) -> int | None:
+    """A label as a number; None for one that is missing."""
+    if value is None or value != value:  # noqa: PLR0124  # NaN, as pandas has it for what is missing
+        return None
+    try:
+        if int(value) == value:
+            return int(value)
+    except (TypeError, ValueError):
+        pass
+    raise InputError(
+        f"the label {str(value)!r} in the column {column!r} is not a class's number: say another column, label=."
+    )
 
 
 def _sentence(error: AxiogradError) -> str:

@@ -130,7 +130,7 @@ def compare(
     *,
     alpha: float = 0.05,
     permutations: int = 2000,
-    rows: int = 20_000,
+    rows: int = 10_000,
     paired: bool | None = None,
     seed: int = 0,
 ) -> Comparison:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -206,6 +207,7 @@ def _cluster(ray: Any, workers: int, address: str | None) -> Iterator[None]:
         quiet = {"include_dashboard": False} if address is None else {"address": address}
         cores = {"num_cpus": workers + 1} if address is None else {}
         ray.init(**quiet, **cores, log_to_driver=False, logging_level="error", configure_logging=True)
+    logging.getLogger("ray.data").setLevel(logging.ERROR)  # the plan of every run is nobody's answer
     context = ray.data.DataContext.get_current()
     before = context.enable_progress_bars
     context.enable_progress_bars = False

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from axiograd.datasets.folders import DamagedImageError
 from axiograd.datasets.tensors import TensorData
-from axiograd.errors import AxiogradError, ConfigurationError, DataMissingError, StorageError
+from axiograd.errors import ConfigurationError, DataMissingError, InputError, StorageError
 from axiograd.runs.identity import digest
 from axiograd.scale.reading import Broken, as_sample
 from axiograd.scale.table import pyarrow
@@ -223,5 +223,5 @@ def check_rows(source: Source) -> int:
     """How many rows there are; none is an error."""
     n = len(source)
     if n == 0:
-        raise AxiogradError(f"{source.name} has no rows: there is nothing to attribute.")
+        raise InputError(f"{source.name} has no rows: there is nothing to attribute.")
     return n
