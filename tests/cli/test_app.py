@@ -187,3 +187,11 @@ def test_json_of_the_lists():
     rows = axiograd("datasets", "--json").json
     assert next(row for row in rows if row["loader"] == "shapes")["present"]
     assert json.dumps(rows)
+
+
+def test_shells_complete_names():
+    from axiograd.cli.options import complete_inputs, complete_methods, complete_models
+
+    assert complete_models("xsq") == ["xsqueezenet1_0", "xsqueezenet1_1"]
+    assert complete_methods("x-gradient,integ") == ["x-gradient,integrated-gradients"]
+    assert complete_inputs("nh") == ["nhanes"]

@@ -92,3 +92,29 @@ def test_what_a_notebook_gets_has_no_style_sheet_and_no_script():
     certificate = axiograd.certify(torch.nn.Linear(3, 1, bias=False), torch.ones(2, 3))
     assert certificate._repr_html_().startswith("<div>")
     assert not {"script", "style", "link"} & set(Tags(certificate._repr_html_()).found)
+
+
+def test_violations_of_one_kind_are_one_line():
+    net = torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(26)))
+    html = axiograd.certify(net, torch.randn(2, 4))._repr_html_()
+    assert html.count("<tr>") == 2  # the head, and 26 biases
+    assert "and 25 more" in html
+    assert "<code>25</code>" in html
+
+
+def test_an_explanation_shows_the_image_beside_its_map():
+    x = torch.rand(2, 3, 8, 8)
+    html = axiograd.InputXGradient(torch.nn.Flatten()).explain(x, target=0)._repr_html_()
+    assert html.count("<img") == 4
+
+
+def test_results_say_what_they_are():
+    net = torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.ReLU())
+    x = torch.randn(3, 4)
+    assert "strip" in axiograd.to_xdnn(net, x)._repr_html_()
+    assert "degree" in axiograd.verify(net, x)._repr_html_()
+    assert "completeness" in axiograd.InputXGradient(net).completeness(x, target=0)._repr_html_()
+    assert repr(axiograd.IntegratedGradients(net, 16)) == "IntegratedGradients(Sequential, n_steps=16)"
+    assert repr(axiograd.XGradient(net)) == "XGradient(Sequential)"
+    loss = axiograd.AttributionLoss(torch.nn.functional.cross_entropy, axiograd.priors.L1(), 0.5)
+    assert "task=cross_entropy, prior=L1, weight=0.5, method=XGradient, outputs='target'" in repr(loss)

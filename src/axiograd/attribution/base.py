@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -78,6 +79,8 @@ class Completeness:
         scale = float(difference.double().square().mean().sqrt())
         return cls(delta, relative_to(delta, scale), scale, baseline)
 
+    _repr_html_ = shown_by("result_html")
+
     def __str__(self) -> str:
         worst, mean = float(self.relative.max()), float(self.relative.mean())
         return (
@@ -142,6 +145,14 @@ class Attribution(ABC):
         #: Whose output is attributed to in place of the inputs; None: the inputs.
         self.layer = layer
         self._function: Model = self.model if layer is None else FromLayer(self.model, layer)
+
+    def __repr__(self) -> str:
+        """The model, and the settings that are not the usual ones."""
+        parameters = inspect.signature(type(self)).parameters
+        own = {name: getattr(self, name) for name in parameters if name != "model" and hasattr(self, name)}
+        usual = {name: parameters[name].default for name in own}
+        said = [f"{name}={_spoken(value)}" for name, value in own.items() if value is not usual[name]]
+        return f"{type(self).__name__}({', '.join([_spoken(self.model), *said])})"
 
     @abstractmethod
     def _compute(self, call: Call) -> Computed:
@@ -320,6 +331,17 @@ class Attribution(ABC):
             difference = (scores_at(arguments.features) - at_baseline).movedim(0, -1)
             total = sum(_per_sample_sums(a, difference.dim()) for a in computed.attributions)
         return total - difference, difference
+
+
+def _spoken(value: Any) -> str:
+    """A setting in a word or two: modules by their class, tensors by their shape."""
+    if isinstance(value, Tensor):
+        return f"tensor{list(value.shape)}"
+    if isinstance(value, torch.nn.Module):
+        return type(value).__name__
+    if isinstance(value, str | int | float | tuple | list):
+        return repr(value)
+    return getattr(value, "__name__", None) or type(value).__name__.strip("_")
 
 
 def _per_sample_sums(attribution: Tensor, kept: int) -> Tensor:

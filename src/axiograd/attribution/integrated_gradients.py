@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from axiograd._typing import Inputs, Target
 from axiograd.attribution._path import Step, integrate
 from axiograd.attribution.arguments import Arguments, Model
 from axiograd.attribution.base import Attribution, Call, Computed
@@ -43,6 +44,29 @@ class IntegratedGradients(Attribution):
         self.n_steps = n_steps
         self.method = method
         self.internal_batch_size = internal_batch_size
+
+    def attribute(
+        self,
+        inputs: Inputs,
+        target: Target = None,
+        *,
+        n_steps: int | None = None,
+        method: Rule | None = None,
+        internal_batch_size: int | None = None,
+        **call: Any,
+    ) -> Any:
+        """As the base's; steps, rule and chunk may be given for one call, as Captum has them.
+
+        >>> x = torch.tensor([[1.0, 2.0]])
+        >>> IntegratedGradients(lambda x: (x**3).sum(1)).attribute(x, baselines=1.0, n_steps=2)
+        tensor([[0., 7.]])
+        """
+        given = {"n_steps": n_steps, "method": method, "internal_batch_size": internal_batch_size}
+        changed = {name: value for name, value in given.items() if value is not None}
+        if not changed:
+            return super().attribute(inputs, target, **call)
+        own: dict[str, Any] = {name: getattr(self, name) for name in given}
+        return type(self)(self.model, **(own | changed), layer=self.layer).attribute(inputs, target, **call)
 
     def _compute(self, call: Call) -> Computed:
         nodes, weights = nodes_and_weights(self.method, self.n_steps)

@@ -28,7 +28,11 @@ def explain(
     spec: options.Spec,
     inputs: Annotated[
         list[str],
-        typer.Argument(metavar="INPUT…", help="Images, folders of images, a table, texts, or the name of a data set."),
+        typer.Argument(
+            metavar="INPUT…",
+            help="Images, folders of images, a table, texts, or the name of a data set.",
+            autocompletion=options.complete_inputs,
+        ),
     ],
     methods: options.Methods = None,
     weights: options.Weights = None,

@@ -15,7 +15,33 @@ SPEC_HELP = (
 #: Headings in --help.
 MODEL, METHODS, IMAGES, TABLES = "The model", "How it is attributed", "Images", "Tables"
 
-Spec = Annotated[str, typer.Argument(metavar="SPEC", help=SPEC_HELP, show_default=False)]
+
+def complete_models(incomplete: str) -> list[str]:
+    """Models whose names begin so, for shells."""
+    from axiograd.models import list_models
+
+    return [name for name in list_models() if name.startswith(incomplete)]
+
+
+def complete_methods(incomplete: str) -> list[str]:
+    """Methods, after those that stand before the last comma."""
+    from axiograd.attribution.methods import METHODS
+
+    done, comma, last = incomplete.rpartition(",")
+    return [f"{done}{comma}{name}" for name in METHODS if name.startswith(last)]
+
+
+def complete_inputs(incomplete: str) -> list[str]:
+    """Data sets; files are the shell's own."""
+    from axiograd.datasets import catalogue
+
+    names = dict.fromkeys(entry.loader.split(" ")[0] for entry in catalogue())
+    return [name for name in names if name.startswith(incomplete)]
+
+
+Spec = Annotated[
+    str, typer.Argument(metavar="SPEC", help=SPEC_HELP, show_default=False, autocompletion=complete_models)
+]
 Weights = Annotated[
     str | None,
     typer.Option(
@@ -49,6 +75,7 @@ Methods = Annotated[
         "--method",
         "-m",
         metavar="NAME,…",
+        autocompletion=complete_methods,
         help="x-gradient, integrated-gradients, input-x-gradient … (`?` lists all); several are shown side by side.  "
         "[default: x-gradient]",
         show_default=False,

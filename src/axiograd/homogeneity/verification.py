@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from axiograd._notebook import shown_by
 from axiograd._target import select
 from axiograd._typing import Inputs, Target
 from axiograd.errors import InputError, NotFiniteError, TargetError
@@ -47,6 +48,8 @@ class Verification:
     model: str
     dtype: str
     samples: int
+
+    _repr_html_ = shown_by("result_html")
 
     def __bool__(self) -> bool:
         return self.ok

@@ -1,5 +1,7 @@
 """A certificate as HTML: the verdict, then who breaks it, where, and how to mend it."""
 
+import re
+from collections.abc import Sequence
 from typing import Any
 
 from axiograd.report._escape import inline, text
@@ -18,7 +20,7 @@ def verdict(certificate: Any) -> tuple[bool, str]:
 
 def certificate_markup(name: str, certificate: Any) -> str:
     ok, sentence = verdict(certificate)
-    rows = "".join(_violation(v) for v in certificate.violations)
+    rows = "".join(_violation(group) for group in grouped(certificate.violations))
     head = "".join(f'<th scope="col">{c}</th>' for c in ("module", "operator", "where", "why", "what to do"))
     table = (
         f'<div class="table stacks" role="region" tabindex="0" aria-label="Violations of {text(name)}">'
@@ -43,10 +45,37 @@ def _notes(certificate: Any) -> list[str]:
     return epsilons + [f"Taken as given: {a}" for a in getattr(certificate, "assumptions", ())]
 
 
-def _violation(violation: Any) -> str:
+def grouped(violations: Sequence[Any]) -> list[list[Any]]:
+    """Violations of one kind together: the same operator, reason and remedy, but for the module they are in.
+
+    >>> from types import SimpleNamespace as Some
+    >>> one, two = (Some(module=m, op="linear", reason=f"Adds `{m}.bias`.", fix="") for m in ("a.0", "a.2"))
+    >>> [len(group) for group in grouped([one, two, Some(module="b", op="tanh", reason="Bends.", fix="")])]
+    [2, 1]
+    """
+    groups: dict[tuple[str, ...], list[Any]] = {}
+    for each in violations:
+        module = str(each.module or "")
+        own = re.compile(rf"(?<![\w.]){re.escape(module)}\.(?=\w)") if module else None
+        words = [str(part) if own is None else own.sub("", str(part)) for part in (each.reason, each.fix)]
+        groups.setdefault((str(each.op), *words), []).append(each)
+    return list(groups.values())
+
+
+def modules_markup(group: Sequence[Any]) -> str:
+    """The module, or how many there are of this kind, with all of them behind a click."""
+    names = [f"<code>{text(each.module or 'the model')}</code>" for each in group]
+    if len(names) == 1:
+        return names[0]
+    return f"<details><summary>{names[0]} and {len(names) - 1} more</summary>{'<br>'.join(names)}</details>"
+
+
+def _violation(group: Sequence[Any]) -> str:
     cells = []
     for key, column in zip(_COLUMNS, ("module", "operator", "where", "why", "what to do"), strict=True):
-        value = str(getattr(violation, key, "") or ("the model" if key == "module" else "–"))
-        shown = f"<code>{text(value)}</code>" if key in {"module", "op", "source"} else inline(value)
+        value = str(getattr(group[0], key, "") or "–")
+        shown = f"<code>{text(value)}</code>" if key in {"op", "source"} else inline(value)
+        if key == "module":
+            shown = modules_markup(group)
         cells.append(f'<td data-column="{column}"><span>{shown}</span></td>')
     return f"<tr>{''.join(cells)}</tr>"

@@ -113,7 +113,7 @@ def render(figure: Any, kind: str = ".png", dpi: int = 200) -> bytes:
 @contextmanager
 def _laid_out(figure: Any, dpi: int) -> Iterator[None]:
     """The figure laid out at this resolution; `savefig` would draw everything twice for that."""
-    engine, before = figure.get_layout_engine(), figure.dpi
+    engine, before = figure.get_layout_engine() if figure.axes else None, figure.dpi
     figure.dpi = dpi
     if engine is not None:
         engine.execute(figure)

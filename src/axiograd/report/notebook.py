@@ -7,10 +7,10 @@ import numpy as np
 from torch import Tensor
 
 from axiograd.report import _png
-from axiograd.report._certificates import verdict
+from axiograd.report._certificates import grouped, modules_markup, verdict
 from axiograd.report._escape import inline, text
 from axiograd.report._tables import show
-from axiograd.report.arrays import Limit, to_array, to_map
+from axiograd.report.arrays import Limit, in_windows, to_array, to_image, to_map, window_for
 from axiograd.report.colours import colour
 
 _QUIET = "color:gray;font-size:90%"
@@ -35,13 +35,13 @@ def certificate_html(certificate: Any) -> str:
     head = f'<b style="color:{_YES if ok else _NO}">{"✓" if ok else "✗"}</b> {text(sentence)}'
     rows = [
         [
-            f"<code>{text(v.module or 'the model')}</code>",
-            f"<code>{text(v.op)}</code>",
-            f"<code>{text(v.source)}</code>",
-            inline(v.reason),
-            inline(v.fix),
+            modules_markup(group),
+            f"<code>{text(group[0].op)}</code>",
+            f"<code>{text(group[0].source)}</code>",
+            inline(group[0].reason),
+            inline(group[0].fix),
         ]
-        for v in certificate.violations
+        for group in grouped(certificate.violations)
     ]
     return f"<div>{head}{_table(['module', 'operator', 'where', 'why', 'what to do'], rows)}</div>"
 
@@ -64,8 +64,10 @@ def explanation_html(explanation: Any) -> str:
     line = " · ".join(f"{k} <b>{text(v)}</b>" for k, v in facts.items())
     # "all" puts one attribution per output first; the picture is of the first output.
     every = isinstance(explanation.target, str)
+    images = _parts(getattr(explanation, "inputs", None))
     pictures = [
-        _name(name) + _draw(part[0] if every else part) for name, part in _parts(explanation.attributions).items()
+        _name(name) + _draw(part[0] if every else part, images.get(name))
+        for name, part in _parts(explanation.attributions).items()
     ]
     return f'<div><div style="{_QUIET}">{line}</div>{"".join(pictures)}</div>'
 
@@ -137,27 +139,50 @@ def _name(name: str) -> str:
     return f'<div style="{_QUIET}">{text(name)}</div>' if name else ""
 
 
-def _draw(attribution: Tensor) -> str:
+def _draw(attribution: Tensor, image: Tensor | None = None) -> str:
     if not attribution.numel() or not attribution.isfinite().all():
         return f'<div style="{_QUIET}">empty, or with NaN or Inf: not drawn</div>'
     if attribution.dim() == _IMAGES:
-        return _maps(attribution)
+        return _maps(attribution, image)
     if attribution.dim() == _TABLE and attribution.shape[1] <= _MANY_COLUMNS:
         return _bars(attribution)
     return ""
 
 
-def _maps(attribution: Tensor) -> str:
+def _maps(attribution: Tensor, given: Tensor | None) -> str:
+    """Each map, beside the image that it is of where that can be shown."""
+    window = window_for(attribution.shape, None)
+    paired = given is not None and given.shape == attribution.shape and given.shape[1] in {1, 3}
     images = []
-    for sample in attribution[:_SHOWN]:
-        values = to_map(sample)
+    for i, sample in enumerate(attribution[:_SHOWN]):
+        values = in_windows(to_map(sample), window)
         limit = Limit.of([values])
         uri = _png.as_uri(_png.encode(colour(values / limit.value)))
-        images.append(
-            f'<img src="{uri}" alt="" title="{text(limit)}" width="{_PIXELS}" '
-            'style="image-rendering:pixelated;display:inline-block;margin:4px 6px 0 0">'
-        )
-    return f"<div>{''.join(images)}</div>{_rest(len(attribution), 'sum over channels, each map in its own colours')}"
+        if paired and given is not None and bool(given[i].isfinite().all()):
+            images.append(_picture(_png.data_uri(to_image(given[i])), "the input"))
+        images.append(_picture(uri, str(limit)))
+    words = "sum over channels, each map in its own colours"
+    words += f", sums over {window} × {window} pixels" if window > 1 else ""
+    return f"<div>{''.join(images)}</div>{_rest(len(attribution), words)}"
+
+
+def _picture(uri: str, title: str) -> str:
+    return (
+        f'<img src="{uri}" alt="" title="{text(title)}" width="{_PIXELS}" '
+        'style="image-rendering:pixelated;display:inline-block;margin:4px 6px 0 0">'
+    )
+
+
+def conversion_html(conversion: Any) -> str:
+    """What was changed, kind by kind, and the certificate."""
+    return f"<div><pre>{text(conversion)}</pre>{certificate_html(conversion.certificate)}</div>"
+
+
+def result_html(result: Any) -> str:
+    """A result whose text says it all."""
+    ok = getattr(result, "ok", None)
+    mark = "" if ok is None else f'<b style="color:{_YES if ok else _NO}">{"✓" if ok else "✗"}</b> '
+    return f"<div>{mark}<pre>{text(result)}</pre></div>"
 
 
 def _bars(attribution: Tensor) -> str:

@@ -107,6 +107,15 @@ class AttributionLoss(nn.Module):
         self.step = 0
         self._bound: Bound | None = None
 
+    def extra_repr(self) -> str:
+        """Task, prior, λ, method and outputs, in a line."""
+        named = {"task": self.task_loss, "prior": self.prior, "method": self.method}
+        words = {key: getattr(one, "__name__", None) or type(one).__name__ for key, one in named.items()}
+        return (
+            f"task={words['task']}, prior={words['prior']}, weight={self.weight:g}, method={words['method']}, "
+            f"outputs={self.outputs!r}"
+        )
+
     @property
     def weight(self) -> float:
         """λ of the next step."""

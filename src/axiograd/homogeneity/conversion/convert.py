@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from axiograd._notebook import shown_by
 from axiograd._typing import Inputs
 from axiograd.errors import AxiogradError, ConfigurationError, ConversionError, InputError
 from axiograd.homogeneity.conversion.calibrated import Calibration, LayerFit, calibrated_strip, warn_of_overfitting
@@ -50,6 +51,8 @@ class Conversion:
     energy: float | None = None
     #: Of a calibrated strip: how much of each layer is reproduced, on calibration and on held-out inputs.
     layers: tuple[LayerFit, ...] = ()
+
+    _repr_html_ = shown_by("conversion_html")
 
     def __str__(self) -> str:
         exact = "exact" if self.certificate.exact else "up to the epsilons that the certificate names"
