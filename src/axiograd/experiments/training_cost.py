@@ -63,13 +63,13 @@ FULL: Mapping[str, Network] = {
 #: What the steps without second derivatives are measured on.
 HELD: Mapping[str, Network] = {
     "mlp-64": Network("MLP, 118-512-128-32-1", "xmlp", {}, (118,), 64, 64, ()),
-    "mlp-512": Network("MLP, 118-512-128-32-1", "xmlp", {}, (118,), 512, 512, (16384,)),
-    "demo-64": Network("the demonstration's network, 64 px", "demo", {}, (3, 64, 64), 64, 64, (64,)),
-    "alexnet-16": Network("AlexNet, 224 px", "xalexnet", {"dropout": 0.0}, (3, 224, 224), 16, 16, (16,)),
-    "vgg11-4": FULL["vgg11"],
-    "resnet50-2": Network("Fixup-ResNet-50, 224 px", "xfixup_resnet50", {}, (3, 224, 224), 2, 2, (2,)),
-    "squeezenet-8": Network("SqueezeNet 1.1, 224 px", "xsqueezenet1_1", {"dropout": 0.0}, (3, 224, 224), 8, 8, (8,)),
-    "lifted-8": Network(
+    "mlp": Network("MLP, 118-512-128-32-1", "xmlp", {}, (118,), 512, 512, (16384,)),
+    "demo": Network("the demonstration's network, 64 px", "demo", {}, (3, 64, 64), 64, 64, (64,)),
+    "alexnet": Network("AlexNet, 224 px", "xalexnet", {"dropout": 0.0}, (3, 224, 224), 16, 16, (16,)),
+    "vgg11": FULL["vgg11"],
+    "resnet50": Network("Fixup-ResNet-50, 224 px", "xfixup_resnet50", {}, (3, 224, 224), 2, 2, (2,)),
+    "squeezenet": Network("SqueezeNet 1.1, 224 px", "xsqueezenet1_1", {"dropout": 0.0}, (3, 224, 224), 8, 8, (8,)),
+    "lifted": Network(
         "SqueezeNet 1.1 lifted, 224 px", "lift:squeezenet1_1", {"dropout": 0.0}, (3, 224, 224), 8, 8, (8,)
     ),
     "alexnet-64": Network("AlexNet, 224 px", "xalexnet", {"dropout": 0.0}, (3, 224, 224), 64, 64, (64,)),
@@ -252,7 +252,8 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    network = {**FULL, **HELD, **(QUICK if options.quick else {})}[options.network]
+    networks = {**FULL, **HELD, **(QUICK if options.quick else {})}
+    network = networks[options.network]
     sys.stdout.write(json.dumps(peak(network, options.action, options.batch, options.many)))
 
 
