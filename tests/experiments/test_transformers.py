@@ -47,6 +47,13 @@ def test_deletion_and_insertion_by_hand():
     assert found["insertion"] == pytest.approx(100 * sum(1 - k for k in kept) / len(kept), abs=1e-4)
 
 
+def test_short_texts_keep_a_word():
+    text = TextEncoder(2, 30, dim=8, depth=1, heads=2, longest=6).eval()
+    ids = torch.tensor([[3, 4, 0, 0], [5, 6, 7, 8]])
+    found = masked(text, Set("words", None, None, None, 1, None), ids, torch.tensor([0, 1]), torch.rand(2, 4))
+    assert all(0 < value < 100 for value in found.values())
+
+
 def test_measures_of_a_small_network():
     torch.manual_seed(0)
     x = torch.randn(3, 1, 8, 8)

@@ -194,7 +194,8 @@ def masked(model: nn.Module, data: Set, x: Tensor, target: Tensor, scores: Tenso
         logits = answers(model, data, data.without(x, out & there))
         return float(logits.softmax(1).gather(1, target[:, None]).mean())
 
-    out = [(rank < (f * count).round().clamp_min(1)) for f in FRACTIONS]
+    # Never none and never all of them: a text without a word has no answer.
+    out = [rank < (f * count).round().clamp_min(1).minimum(count - 1) for f in FRACTIONS]
     return {
         "deletion": 100 * sum(map(probability, out)) / len(FRACTIONS),
         "insertion": 100 * sum(probability(~top) for top in out) / len(FRACTIONS),
