@@ -38,6 +38,7 @@ ITEMS: Mapping[str, str] = {
     "fig4": "axiograd.experiments.panels:FIG4",
     "efficiency": "axiograd.experiments.efficiency:ITEM",
     "conversion": "axiograd.experiments.conversion:ITEM",
+    "denoising": "axiograd.experiments.denoising:ITEM",
     "box-energy": "axiograd.experiments.box_energy:ITEM",
     "decoy-color-mnist": "axiograd.experiments.decoy:COLOR_MNIST",
     "decoy-fashion-mnist": "axiograd.experiments.decoy:FASHION_MNIST",
