@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from axiograd.experiments import image_networks, table2, table2_converted, table2_training
+from axiograd.experiments import image_networks, table2, table2_training
 from axiograd.experiments.image_networks import FAMILIES
 from axiograd.experiments.item import Setting
 from axiograd.experiments.records import Records
@@ -72,7 +72,7 @@ def test_hits_are_counted_among_five(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(image_networks, "images", lambda *_: None)
     targets = torch.tensor([3, 0, 9])
     monkeypatch.setattr(image_networks, "batch", lambda *_: (torch.arange(10.0).expand(3, 10), targets))
-    found = table2_converted.hits(nn.Identity(), FAMILIES["real"][0], [0, 1, 2], Setting())
+    found = table2.hits(nn.Identity(), FAMILIES["real"][0], [0, 1, 2], Setting())
     # Scores grow with the class, so the first five are 9 to 5.
     assert found == {"top1": 1, "top5": 1, "images": 3}
 

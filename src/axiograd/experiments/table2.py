@@ -1,7 +1,7 @@
 """Table 2: what removing the bias costs in accuracy, and how far one gradient is from Integrated Gradients.
 
-Trained here from scratch on small images, pretrained networks converted, and the published checkpoints at full scale.
-The right half of the table for pretrained and published networks is the item `difference`.
+Trained here from scratch on small images, and the published checkpoints at full scale. The right half of the table for
+pretrained and published networks is the item `difference`; what conversion costs pretrained ones is `conversion`.
 """
 
 from __future__ import annotations
@@ -10,11 +10,15 @@ import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from typing import Any
 
-from axiograd.experiments import image_networks, table2_converted, table2_training
-from axiograd.experiments.chunks import chunks
-from axiograd.experiments.image_networks import FAMILIES
-from axiograd.experiments.item import Cell, Item, Plan, Scale, Setting, Table, Work
+import torch
+from torch import nn
+
+from axiograd.experiments import image_networks, table2_training
+from axiograd.experiments.chunks import Chunk, chunks
+from axiograd.experiments.image_networks import FAMILIES, Family
+from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work
 from axiograd.experiments.paper import TABLE2_DIFFERENCE, TABLE2_TOP5
 from axiograd.experiments.records import Piece, Records, mean_and_std
 from axiograd.experiments.table2_training import NETWORKS
@@ -24,12 +28,12 @@ TRAINED: Mapping[str, tuple[tuple[str, ...], int, int]] = {
     "quick": (("shapes",), 1, 5),
     "real": (("fashion-mnist", "tiny-imagenet"), 3, 100),
 }
-CHUNK = 1000
+CHUNK, BATCH = 1000, 20
 KINDS = {False: "regular", True: "X"}
 
 
 def plan(setting: Setting) -> Plan:
-    """At full scale the published networks; otherwise trainings, and with real data the converted networks too."""
+    """At full scale the published networks; otherwise trainings."""
     if setting.scale == "full":
         data = image_networks.images(FAMILIES["full"][0], setting).name
         return Plan(data, {**image_networks.described(setting), "scale": "full"}, (partial(_published, setting),))
@@ -39,28 +43,23 @@ def plan(setting: Setting) -> Plan:
         "seeds": seeds,
         "batch": table2_training.BATCH,
         "weight_decay": table2_training.WEIGHT_DECAY,
-        "trained_with": {
-            name: [network.optimizer, network.learning_rate, network.scalar_lr_factor, network.clip, network.he]
-            for name, network in NETWORKS.items()
-        },
+        "trained_with": {name: network.recipe for name, network in NETWORKS.items()},
+        "training_images": {name: len(table2_training.load(name).train) for name in sets},
+        "augmentation": {name: "flips" if table2_training.load(name).flips else "none" for name in sets},
         "epochs": {name: table2_training.load(name).epochs for name in sets},
         "ig_steps": table2_training.IG_STEPS,
         "compared_images": compared,
         "contrasts": list(table2_training.CONTRASTS),
     }
-    if setting.scale == "real":
-        settings |= image_networks.described(setting) | {"distillation": str(table2_converted.RECIPE)}
-    names = [table2_training.load(name).train.name for name in sets]
-    if setting.scale == "real":
-        names += dict.fromkeys(image_networks.images(family, setting).name for family in FAMILIES["real"])
-    return Plan("; ".join(names), settings, (partial(_works, setting),))
+    names = "; ".join(table2_training.load(name).train.name for name in sets)
+    return Plan(names, {**settings, "seed": setting.seed}, (partial(_works, setting),))
 
 
 def _published(setting: Setting, _: Records) -> Sequence[Work]:
     return [
         Work(
             {"part": "published", "network": family.key, "form": form, "images": chunk.key},
-            partial(table2_converted.published, family, form, chunk, setting),
+            partial(_published_hits, family, form, chunk, setting),
         )
         for family in FAMILIES["full"]
         for form in family.forms
@@ -68,9 +67,13 @@ def _published(setting: Setting, _: Records) -> Sequence[Work]:
     ]
 
 
+def _published_hits(family: Family, form: str, chunk: Chunk, setting: Setting) -> dict[str, Any]:
+    return hits(image_networks.network(family, form, setting), family, chunk.indices, setting)
+
+
 def _works(setting: Setting, _: Records) -> Sequence[Work]:
     sets, seeds, compared = TRAINED[setting.scale]
-    works = [
+    return [
         Work(
             {"part": "trained", "data": data, "network": name, "kind": kind, "seed": setting.seed + seed},
             partial(
@@ -87,36 +90,20 @@ def _works(setting: Setting, _: Records) -> Sequence[Work]:
         for name, network in NETWORKS.items()
         for homogeneous, kind in KINDS.items()
     ]
-    if setting.scale == "real":
-        works += [
-            Work(
-                {"part": "converted", "network": family.key, "form": form, "distilled": distilled},
-                partial(table2_converted.converted, family, form, setting, distilled=distilled),
-                cost=2.0 if distilled else 0.2,
-            )
-            for family in FAMILIES["real"]
-            for form in family.forms
-            for distilled in (False, True)
-            if not (distilled and form == "regular")
-        ]
-    return works
 
 
 def table(records: Records) -> Table:
     """A line per network and form, with the accuracy that it has less than the regular one."""
     rows = _trained(records.find(part="trained"))
-    rows += _counted(records.find(part="converted"), "real", "pretrained")
-    rows += _counted(records.find(part="published"), "full", "published")
+    rows += _published_rows(records.find(part="published"))
     header: tuple[str, ...] = ("data", "network", "form", "top-1 %", "top-5 %", "lost top-1", "difference to IG %")
     header += ("paper top-5 %", "paper difference %")
     return Table(header, tuple(rows), " ".join([_NOTE, *_claims(records.find(part="trained"))]))
 
 
 _NOTE = (
-    "Mean ± standard deviation of the seeds where networks were trained here; converted networks are measured on half "
-    "of their images and distilled, without labels, on others. ResNet-18 is distilled on images of the 20 classes and "
-    "the size that it is measured on, which the original was not trained for: a gain is adaptation to them, not the "
-    "work of the conversion. Lost is the regular network's top-1 minus this one's, in points. Difference is the "
+    "Mean ± standard deviation of the seeds where networks were trained here. Lost is the regular network's top-1 "
+    "minus this one's, in points; what pretrained networks lose by conversion is another table. Difference is the "
     "mean absolute relative difference to Integrated Gradients with 128 steps of "
     "Input×Gradient (regular) or X-Gradient (X), components below 1/1000 of the mean left out. The paper's columns are "
     "of AlexNet, VGG16 and Fixup-ResNet-50 on ImageNet's validation split: other networks and images than those "
@@ -170,22 +157,33 @@ def _trained(pieces: Sequence[Piece]) -> list[tuple[Cell, ...]]:
     return rows
 
 
-def _counted(pieces: Sequence[Piece], scale: Scale, part: str) -> list[tuple[Cell, ...]]:
+def _published_rows(pieces: Sequence[Piece]) -> list[tuple[Cell, ...]]:
     rows: list[tuple[Cell, ...]] = []
-    families = {family.key: family for family in FAMILIES[scale]}
-    shares: dict[tuple[str, str, bool], tuple[float, float]] = {}
-    for key in dict.fromkeys((p.key["network"], p.key["form"], p.key.get("distilled", False)) for p in pieces):
-        chosen = [p.values for p in pieces if (p.key["network"], p.key["form"], p.key.get("distilled", False)) == key]
+    families = {family.key: family for family in FAMILIES["full"]}
+    shares: dict[tuple[str, str], tuple[float, float]] = {}
+    for name, form in dict.fromkeys((p.key["network"], p.key["form"]) for p in pieces):
+        chosen = [p.values for p in pieces if (p.key["network"], p.key["form"]) == (name, form)]
         n = sum(v["images"] for v in chosen)
-        shares[key] = (100 * sum(v["top1"] for v in chosen) / n, 100 * sum(v["top5"] for v in chosen) / n)
-    for (name, form, distilled), (top1, top5) in shares.items():
-        regular = shares.get((name, "regular", False))
+        shares[name, form] = (100 * sum(v["top1"] for v in chosen) / n, 100 * sum(v["top5"] for v in chosen) / n)
+    for (name, form), (top1, top5) in shares.items():
+        regular, family = shares.get((name, "regular")), families[name]
         lost = f"{regular[0] - top1:.1f}" if regular and form != "regular" else None
-        label = f"{form}, distilled" if distilled else form
-        family = families[name]
-        paper = TABLE2_TOP5[family.paper][form != "regular"] if family.paper and form in {"regular", "X"} else None
-        rows.append((part, family.label, label, f"{top1:.1f}", f"{top5:.1f}", lost, None, paper, None))
+        paper = TABLE2_TOP5[family.paper][form != "regular"] if family.paper else None
+        rows.append(("published", family.label, form, f"{top1:.1f}", f"{top5:.1f}", lost, None, paper, None))
     return rows
+
+
+@torch.no_grad()
+def hits(model: nn.Module, family: Family, indices: Sequence[int], setting: Setting) -> dict[str, Any]:
+    """How many of some images have their class first, and among the first five."""
+    data = image_networks.images(family, setting)
+    first, among = 0, 0
+    for start in range(0, len(indices), BATCH):
+        inputs, targets = image_networks.batch(data, indices[start : start + BATCH], family)
+        outputs = model(inputs)
+        right = outputs.topk(min(5, outputs.shape[1]), 1).indices == targets[:, None]
+        first, among = first + int(right[:, 0].sum()), among + int(right.sum())
+    return {"top1": first, "top5": among, "images": len(indices)}
 
 
 ITEM = Item("table2", "Table 2: accuracy without biases, and difference to Integrated Gradients", plan, table)

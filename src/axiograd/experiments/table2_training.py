@@ -45,6 +45,15 @@ class Network:
     clip: float | None = None
     he: bool = False
 
+    @property
+    def recipe(self) -> str:
+        """How it is trained, in words."""
+        words = [f"{self.optimizer} at {self.learning_rate:g}, one cycle"]
+        words += [f"biases and scales at {self.scalar_lr_factor:g} of it"] if self.scalar_lr_factor != 1 else []
+        words += [f"gradients clipped to norm {self.clip:g}"] if self.clip is not None else []
+        words += ["weights begin as He et al.'s"] if self.he else []
+        return ", ".join(words)
+
 
 NETWORKS: Mapping[str, Network] = {
     "alexnet": Network(
