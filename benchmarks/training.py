@@ -29,7 +29,17 @@ from pathlib import Path
 import torch
 
 from axiograd.experiments.records import Records, markdown_table, provenance
-from axiograd.experiments.training_cost import FULL, HELD, QUICK, Action, Network, Setup, interleaved, peak_mib, ratio
+from axiograd.experiments.training_cost import (
+    FULL,
+    HELD,
+    QUICK,
+    Action,
+    MeasuredNetwork,
+    Setup,
+    interleaved,
+    peak_mib,
+    ratio,
+)
 
 RESULTS = Path(__file__).parent / "results"
 #: Of the residual and of single outputs, by network.
@@ -48,7 +58,7 @@ def timed(actions: dict[str, Action], rounds: int, warm: int = 1) -> dict[str, l
 class Bench:
     """The sizes of one run."""
 
-    networks: dict[str, Network]
+    networks: dict[str, MeasuredNetwork]
     rounds: int
     many: int
     quick: bool
@@ -143,7 +153,7 @@ class Bench:
                 yield name, "compiled", self.compiled
 
 
-def rows(records: Records, networks: dict[str, Network], many: int) -> Iterator[tuple[str, str, str, str]]:
+def rows(records: Records, networks: dict[str, MeasuredNetwork], many: int) -> Iterator[tuple[str, str, str, str]]:
     for name, network in networks.items():
 
         def cells(part: str, texts: dict[str, tuple[str, str]], batch: int, name=name, network=network):
@@ -178,7 +188,7 @@ def rows(records: Records, networks: dict[str, Network], many: int) -> Iterator[
             )
 
 
-def held_rows(records: Records, networks: dict[str, Network]) -> Iterator[tuple[str, ...]]:
+def held_rows(records: Records, networks: dict[str, MeasuredNetwork]) -> Iterator[tuple[str, ...]]:
     for name, network in networks.items():
         if values := records.get(network=name, part="held"):
             times = [
@@ -191,7 +201,7 @@ def held_rows(records: Records, networks: dict[str, Network]) -> Iterator[tuple[
             yield f"{network.label}, batch {network.batch}", *times, WANTED.get(kind, ""), *memory
 
 
-def render_held(records: Records, networks: dict[str, Network]) -> str:
+def render_held(records: Records, networks: dict[str, MeasuredNetwork]) -> str:
     head = ("network without biases", "by hand", "double backward", "residual", "true class", "random", "wanted")
     memory = ("memory: double backward", "memory: residual", "memory: true class")
     table = markdown_table((*head, *memory), held_rows(records, networks))
@@ -204,7 +214,7 @@ def render_held(records: Records, networks: dict[str, Network]) -> str:
     return f"# What a prior costs\n\n{table}\n\n{note}\n\n{provenance(records)}\n"
 
 
-def render(records: Records, networks: dict[str, Network], many: int) -> str:
+def render(records: Records, networks: dict[str, MeasuredNetwork], many: int) -> str:
     table = markdown_table(("network without biases", "ratio", "measured", "wanted"), rows(records, networks, many))
     note = (
         "Where the batch is small, the bulk of AlexNet's memory, and much of its time, is the gradients of its 58 "

@@ -9,7 +9,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 import axiograd as library
-from axiograd.cli.converted import KEY, Recipe
+from axiograd.cli.converted import KEY, BuildRecipe
 from axiograd.cli.spec import load_model
 from axiograd.errors import ConfigurationError
 from support.command import axiograd
@@ -174,7 +174,7 @@ def test_recipes_are_read_with_suspicion(tmp_path):
 def test_the_recipe_is_in_the_header(tmp_path):
     file = tmp_path / "x.safetensors"
     axiograd("convert", "mlp", *SMALL, "-o", file, "--how", "lift")
-    recipe = Recipe.read(file)
+    recipe = BuildRecipe.read(file)
     assert (recipe.spec, recipe.how, recipe.shape) == ("mlp", "lift", (5,))
     assert recipe.settings == {"in_channels": 5, "hidden": [4]}
     with safe_open(file, framework="pt") as opened:

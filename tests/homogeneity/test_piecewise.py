@@ -9,7 +9,7 @@ from axiograd.homogeneity import Certificate, certify
 from axiograd.homogeneity.inputs import take_apart
 from axiograd.homogeneity.piecewise import _AFFINE, _FIXED, _Walk
 from axiograd.homogeneity.rules.piecewise import PRODUCTS
-from axiograd.homogeneity.trace import trace
+from axiograd.homogeneity.tracing.program import trace
 from support.certificates.cases import inputs
 from support.certificates.layer_cases import GROUPS
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from axiograd.attribution.arguments import Model
-from axiograd.homogeneity.behind import modules_behind
+from axiograd.homogeneity.tracing.surroundings import modules_behind
 
 
 class InexactWarning(UserWarning):

@@ -14,9 +14,9 @@ from torch.utils import _pytree as pytree
 from axiograd._target import LinearTarget
 from axiograd._typing import Target
 from axiograd.attribution._path_check import target_rows
-from axiograd.attribution.base import Attribution, Call
+from axiograd.attribution.base import Attribution, AttributionCall
 from axiograd.attribution.passes import check_finite, gradient, leaves, run
-from axiograd.homogeneity.behind import modules_behind, preserved_buffers
+from axiograd.homogeneity.tracing.surroundings import modules_behind, preserved_buffers
 
 #: Rows in one pass when the user does not say: enough to keep the cores busy, few enough to fit in the caches.
 _DEFAULT_ROWS = 64
@@ -31,7 +31,7 @@ class Step:
     weight: float
 
 
-def integrate(method: Attribution, call: Call, steps: Sequence[Step], rows: int | None) -> list[Tensor]:
+def integrate(method: Attribution, call: AttributionCall, steps: Sequence[Step], rows: int | None) -> list[Tensor]:
     """Σ_s w_s · (x − r_s) ⊙ ∇F(r_s + α_s (x − r_s)), at most ``rows`` samples × steps in memory at once."""
     batch = call.arguments.batch
     if rows is None:
@@ -63,7 +63,7 @@ def _chunks(steps: Sequence[Step], size: int) -> Iterator[Sequence[Step]]:
         yield steps[i : i + size]
 
 
-def _chunk_sum(method: Attribution, call: Call, samples: slice, steps: Sequence[Step]) -> list[Tensor]:
+def _chunk_sum(method: Attribution, call: AttributionCall, samples: slice, steps: Sequence[Step]) -> list[Tensor]:
     arguments = call.arguments.rows(samples)
     target = target_rows(call.target, samples, call.arguments.batch)
     n, batch = len(steps), arguments.batch

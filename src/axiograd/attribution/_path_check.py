@@ -12,20 +12,20 @@ from torch import Tensor
 from axiograd._target import LinearTarget
 from axiograd._typing import Target
 from axiograd.attribution.passes import gradient, run
-from axiograd.homogeneity.behind import modules_behind
 from axiograd.homogeneity.refutation import MODEST_PATH, PATH, path_error
+from axiograd.homogeneity.tracing.surroundings import modules_behind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from axiograd.attribution.base import Attribution, Call
+    from axiograd.attribution.base import Attribution, AttributionCall
 
 #: With draws or batch statistics, whole batches are run one after the other: fewer points.
 _FEW = (1.0, 2.0**-1, 2.0**-4)
 
 
 def path_gap(
-    method: Attribution, call: Call, rows: Sequence[int], guard: Callable[[], AbstractContextManager[None]]
+    method: Attribution, call: AttributionCall, rows: Sequence[int], guard: Callable[[], AbstractContextManager[None]]
 ) -> float:
     """How far single attributions of some samples are from Integrated Gradients, relative to the largest of each.
 
@@ -47,7 +47,7 @@ def path_gap(
     return _one_by_one(method, call, guard)
 
 
-def _together(method: Attribution, call: Call, row: int, path: tuple[float, ...]) -> float | None:
+def _together(method: Attribution, call: AttributionCall, row: int, path: tuple[float, ...]) -> float | None:
     """All points of one sample's path as one batch; None if the model does not take such a batch."""
     sample = slice(row, row + 1)
     arguments = call.arguments.rows(sample, repeats=len(path))
@@ -63,7 +63,7 @@ def _together(method: Attribution, call: Call, row: int, path: tuple[float, ...]
     return _gap([(a, g.detach()) for a, g in zip(away, grads, strict=True)], path, call.degree)
 
 
-def _one_by_one(method: Attribution, call: Call, guard: Callable[[], AbstractContextManager[None]]) -> float:
+def _one_by_one(method: Attribution, call: AttributionCall, guard: Callable[[], AbstractContextManager[None]]) -> float:
     away = [x - b for x, b in zip(call.arguments.features, call.baselines, strict=True)]
     grads = []
     for t in _FEW:

@@ -18,9 +18,9 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from axiograd.attribution.arguments import Arguments
-from axiograd.homogeneity.behind import modules_behind
 from axiograd.homogeneity.certification import Proof
 from axiograd.homogeneity.rules.registry import rules_version
+from axiograd.homogeneity.tracing.surroundings import modules_behind
 
 #: Proofs kept, and shapes that are known to be covered by one: oldest first out.
 _PROOFS, _SHAPES = 8, 256

@@ -6,7 +6,7 @@ from abc import abstractmethod
 
 from torch import Tensor
 
-from axiograd.attribution.base import Attribution, Call, Computed
+from axiograd.attribution.base import Attribution, AttributionCall, Computed
 
 
 class SinglePass(Attribution):
@@ -16,7 +16,7 @@ class SinglePass(Attribution):
     def _combine(self, x: Tensor, gradient: Tensor) -> Tensor:
         """The attribution of one feature tensor."""
 
-    def _compute(self, call: Call) -> Computed:
+    def _compute(self, call: AttributionCall) -> Computed:
         done = self._differentiate(call)
         pairs = zip(call.arguments.features, done.gradients, strict=True)
         return Computed([self._combine(x, g) for x, g in pairs], done.outputs)

@@ -90,7 +90,7 @@ class Completeness:
 
 
 @dataclass(frozen=True)
-class Call:
+class AttributionCall:
     """One call of a method, its arguments read and checked."""
 
     model: Model
@@ -155,10 +155,10 @@ class Attribution(ABC):
         return f"{type(self).__name__}({', '.join([_spoken(self.model), *said])})"
 
     @abstractmethod
-    def _compute(self, call: Call) -> Computed:
+    def _compute(self, call: AttributionCall) -> Computed:
         """Attribute; runs inside a context that has gradients on and guards the model's state."""
 
-    def _differentiate(self, call: Call) -> Pass:
+    def _differentiate(self, call: AttributionCall) -> Pass:
         """One forward and one backward pass at the inputs."""
         arguments, target = call.arguments, call.target
         return call.through(
@@ -245,7 +245,7 @@ class Attribution(ABC):
         )
         return self._explained(call, target, baselines)
 
-    def _explained(self, call: Call, target: Target, baselines: Any = None) -> Explanation:
+    def _explained(self, call: AttributionCall, target: Target, baselines: Any = None) -> Explanation:
         with self._guarded(call, preserve=not call.is_training_step):
             computed = self._compute(call)
         return Explanation(
@@ -284,7 +284,7 @@ class Attribution(ABC):
         *,
         create_graph: bool,
         wants_outputs: bool = False,
-    ) -> Call:
+    ) -> AttributionCall:
         if create_graph and not self.differentiable:
             raise DisconnectedError(
                 f"{type(self).__name__} gives attributions that no parameter can be trained through; use one of "
@@ -306,17 +306,19 @@ class Attribution(ABC):
         if arguments.frame is not None:
             inputs = arguments.features[0]
         model = self._function if create_graph else out_of_parallel(self._function)
-        return self._admit(Call(model, inputs, additional, arguments, target, read, create_graph, wants_outputs))
+        return self._admit(
+            AttributionCall(model, inputs, additional, arguments, target, read, create_graph, wants_outputs)
+        )
 
-    def _admit(self, call: Call) -> Call:
+    def _admit(self, call: AttributionCall) -> AttributionCall:
         """The last word before the model is run, and before its state is guarded."""
         return call
 
-    def _guarded(self, call: Call, *, preserve: bool) -> Any:
+    def _guarded(self, call: AttributionCall, *, preserve: bool) -> Any:
         device = call.arguments.features[0].device
         return attribution_pass(call.model, device, create_graph=call.create_graph, preserve=preserve)
 
-    def _delta(self, call: Call, computed: Computed) -> tuple[Tensor, Tensor]:
+    def _delta(self, call: AttributionCall, computed: Computed) -> tuple[Tensor, Tensor]:
         """Σ attribution − (F(x) − F(x′)), and F(x) − F(x′) itself."""
         arguments = call.arguments
         all_references = computed.references or (call.baselines,)

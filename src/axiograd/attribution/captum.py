@@ -19,10 +19,10 @@ from axiograd._target import LinearTarget, logits, select
 from axiograd._typing import Target
 from axiograd.attribution._snapshot import snapshot
 from axiograd.attribution.arguments import Arguments, Model
-from axiograd.attribution.base import Attribution, Call, Computed
+from axiograd.attribution.base import Attribution, AttributionCall, Computed
 from axiograd.attribution.passes import check_finite, run
 from axiograd.errors import BaselineError, ConfigurationError, MissingExtraError
-from axiograd.homogeneity.behind import module_of
+from axiograd.homogeneity.tracing.surroundings import module_of
 
 #: What the two calls pass themselves.
 _OURS = {"inputs", "target", "baselines", "additional_forward_args", "return_convergence_delta"}
@@ -138,7 +138,7 @@ class CaptumMethod(Attribution):
             )
         return tuple(b.to(x) for b, x in pairs)
 
-    def _compute(self, call: Call) -> Computed:
+    def _compute(self, call: AttributionCall) -> Computed:
         arguments = call.arguments
         with torch.no_grad():
             outputs = run(call.model, arguments, arguments.features)
@@ -155,7 +155,7 @@ class CaptumMethod(Attribution):
         check_finite(arguments.features, scores, attributions)
         return Computed(attributions, outputs, self._references(call))
 
-    def _attribute(self, method: Any, forward: _Scores, call: Call, target: Any) -> list[Tensor]:
+    def _attribute(self, method: Any, forward: _Scores, call: AttributionCall, target: Any) -> list[Tensor]:
         options = dict(self.options)
         parameters = inspect.signature(method.attribute).parameters
         if call.baselines:
@@ -177,7 +177,7 @@ class CaptumMethod(Attribution):
             )
         return [a.detach() for a in attributions]
 
-    def _references(self, call: Call) -> list[tuple[Tensor, ...]]:
+    def _references(self, call: AttributionCall) -> list[tuple[Tensor, ...]]:
         features = call.arguments.features
         if not (self._takes_distribution() and call.baselines):
             return [call.baselines or call.arguments.fill(None, "baselines")]
@@ -200,7 +200,7 @@ class CaptumMethod(Attribution):
 class _Scores(nn.Module):
     """What Captum differentiates: features, then the other tensors with a row per sample, to selectable scores."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: AttributionCall) -> None:
         super().__init__()
         self.owner = module_of(call.model)  # registered, so that methods with hooks find the layers
         self.held = (call.model,)
@@ -236,7 +236,7 @@ def _for_captum(target: Target, batch: int) -> Any:
     return target[0] if isinstance(target, list) and len(target) == 1 < batch else target
 
 
-def _bare(tensors: tuple[Tensor, ...], call: Call) -> Any:
+def _bare(tensors: tuple[Tensor, ...], call: AttributionCall) -> Any:
     """Options such as sliding windows have the structure of the inputs, so a single tensor stays one."""
     return tensors[0] if len(tensors) == 1 and not isinstance(call.inputs, tuple) else tensors
 

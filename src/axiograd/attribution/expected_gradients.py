@@ -9,7 +9,7 @@ from torch import Tensor
 
 from axiograd.attribution._path import Step, integrate
 from axiograd.attribution.arguments import Arguments, Model
-from axiograd.attribution.base import Attribution, Call, Computed
+from axiograd.attribution.base import Attribution, AttributionCall, Computed
 from axiograd.attribution.integrated_gradients import check_count, check_rows
 from axiograd.attribution.layer import Layer
 from axiograd.attribution.passes import run
@@ -51,7 +51,7 @@ class ExpectedGradients(Attribution):
         self._own = torch.Generator().manual_seed(int(torch.randint(2**62, ())))
         self.internal_batch_size = internal_batch_size
 
-    def _compute(self, call: Call) -> Computed:
+    def _compute(self, call: AttributionCall) -> Computed:
         generator = self.generator or (None if call.is_training_step else self._own)
         draws = self._draw(call.arguments, generator)
         alphas = torch.rand(self.n_samples, call.arguments.batch, generator=generator, dtype=torch.float64)

@@ -11,7 +11,7 @@ from torch import Tensor
 from axiograd._typing import Inputs, Target
 from axiograd.attribution._path import Step, integrate
 from axiograd.attribution.arguments import Arguments, Model
-from axiograd.attribution.base import Attribution, Call, Computed
+from axiograd.attribution.base import Attribution, AttributionCall, Computed
 from axiograd.attribution.layer import Layer
 from axiograd.attribution.passes import run
 from axiograd.attribution.quadrature import Rule, nodes_and_weights
@@ -68,7 +68,7 @@ class IntegratedGradients(Attribution):
         own: dict[str, Any] = {name: getattr(self, name) for name in given}
         return type(self)(self.model, **(own | changed), layer=self.layer).attribute(inputs, target, **call)
 
-    def _compute(self, call: Call) -> Computed:
+    def _compute(self, call: AttributionCall) -> Computed:
         nodes, weights = nodes_and_weights(self.method, self.n_steps)
         steps = [
             Step(call.baselines, torch.tensor(alpha, dtype=torch.float64), float(weight))

@@ -13,8 +13,8 @@ from torch.utils import _pytree as pytree
 
 from axiograd.attribution.arguments import Arguments, Model
 from axiograd.errors import DisconnectedError, NotFiniteError
-from axiograd.homogeneity.failure import wrong_format
-from axiograd.homogeneity.private_torch import compiled_from
+from axiograd.homogeneity.tracing.failure import wrong_format
+from axiograd.homogeneity.tracing.private_torch import compiled_from
 
 #: From the model's output to its scores, ``[batch]`` or ``[batch, n]``.
 Score: TypeAlias = Callable[[Any], Tensor]

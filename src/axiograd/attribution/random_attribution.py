@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from axiograd.attribution.arguments import Model
-from axiograd.attribution.base import Attribution, Call, Computed
+from axiograd.attribution.base import Attribution, AttributionCall, Computed
 from axiograd.attribution.layer import Layer
 from axiograd.attribution.passes import run
 
@@ -26,7 +26,7 @@ class RandomAttribution(Attribution):
         # Its own generator: a call leaves the global random state as it was, and yet no two calls agree.
         self._own = torch.Generator().manual_seed(int(torch.randint(2**62, ())))
 
-    def _compute(self, call: Call) -> Computed:
+    def _compute(self, call: AttributionCall) -> Computed:
         with torch.no_grad():
             outputs = run(call.model, call.arguments, call.arguments.features)
             n = self._score(outputs, call.target, call.arguments.batch).shape[1:]

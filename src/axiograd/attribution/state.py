@@ -11,9 +11,9 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from axiograd.attribution.arguments import Model
-from axiograd.homogeneity.behind import modules_behind, own_buffers, preserved_buffers
-from axiograd.homogeneity.private_torch import branches_run_plainly
-from axiograd.homogeneity.traffic import TRAFFIC
+from axiograd.homogeneity.tracing.private_torch import branches_run_plainly
+from axiograd.homogeneity.tracing.surroundings import modules_behind, own_buffers, preserved_buffers
+from axiograd.homogeneity.tracing.threads import TRAFFIC
 
 
 @contextmanager

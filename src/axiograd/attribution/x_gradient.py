@@ -18,7 +18,7 @@ from axiograd.attribution._euler import Gap, InexactWarning, euler_gap, rounding
 from axiograd.attribution._path_check import fixed, path_gap, target_rows
 from axiograd.attribution._proof import Memory, alike, held, signature
 from axiograd.attribution.arguments import Arguments, Model
-from axiograd.attribution.base import Attribution, Call, Computed
+from axiograd.attribution.base import Attribution, AttributionCall, Computed
 from axiograd.attribution.layer import FromLayer, Layer
 from axiograd.attribution.passes import Pass, differentiate
 from axiograd.attribution.state import attribution_pass
@@ -27,7 +27,7 @@ from axiograd.homogeneity import Certificate
 from axiograd.homogeneity.certification import prove
 from axiograd.homogeneity.inputs import take_apart
 from axiograd.homogeneity.model import out_of_parallel, unwrap
-from axiograd.homogeneity.restore import attributes_restored
+from axiograd.homogeneity.tracing.surroundings import attributes_restored
 
 
 class XGradient(Attribution):
@@ -68,7 +68,7 @@ class XGradient(Attribution):
         """The newest proof's; None before the first use, and where the degree was given."""
         return self._memory.entries[-1].proof.certificate if self._memory.entries else None
 
-    def _compute(self, call: Call) -> Computed:
+    def _compute(self, call: AttributionCall) -> Computed:
         done = self._differentiate(call)
         attributions = self._attributions(call, done)
         if torch.compiler.is_compiling():
@@ -85,13 +85,13 @@ class XGradient(Attribution):
         self._check_sums(gap, call)
         return Computed(attributions, done.outputs)
 
-    def _attributions(self, call: Call, done: Pass) -> list[Tensor]:
+    def _attributions(self, call: AttributionCall, done: Pass) -> list[Tensor]:
         k, x = call.degree, call.arguments.features
         if self.baseline is not None:
             x = tuple(xi - b for xi, b in zip(x, call.baselines, strict=True))
         return [xi * g if k == 1 else xi * g / k for xi, g in zip(x, done.gradients, strict=True)]
 
-    def _check_sums(self, gap: Gap | None, call: Call) -> None:
+    def _check_sums(self, gap: Gap | None, call: AttributionCall) -> None:
         """The certificate is about the batch as a whole: whether each sample's attributions add up is seen here."""
         if gap is None or (self._warned and not call.exact):
             return
@@ -110,7 +110,7 @@ class XGradient(Attribution):
             why = f"{blame}. Or numbers cancel that {gap.precision} rounds; see whether the gap remains in float32"
         self._warn(f"X-Gradient is not exact here: {gap}; {why}.")
 
-    def _check_path(self, call: Call, strongest: int) -> None:
+    def _check_path(self, call: AttributionCall, strongest: int) -> None:
         """Whether the gradient is along the whole path what it is at its end, for two samples of the batch."""
         started = time.perf_counter()
         # Below a threshold there is nothing to see: one that has much is looked at besides one that is drawn by turns.
@@ -142,7 +142,7 @@ class XGradient(Attribution):
             f"to {off:.2%} of the largest one, though they may add up; {why}."
         )
 
-    def _blame(self, gap: Gap, call: Call) -> str | None:
+    def _blame(self, gap: Gap, call: AttributionCall) -> str | None:
         """Why attributions do not add up though the model is certified; None if it is rounding after all."""
         if gap.precision == torch.float32 and _is_rounding(self, gap, call):
             return None
@@ -166,7 +166,7 @@ class XGradient(Attribution):
             frame, level = frame.f_back, level + 1
         warnings.warn(text, InexactWarning, stacklevel=level)
 
-    def _admit(self, call: Call, *, anew: bool = False) -> Call:
+    def _admit(self, call: AttributionCall, *, anew: bool = False) -> AttributionCall:
         """Find the degree of what is attributed: the outputs, or what a callable target makes of them."""
         if self.degree is not None:
             return replace(call, degree=self.degree)
@@ -189,7 +189,7 @@ class XGradient(Attribution):
             )
         return replace(call, degree=certificate.degree, exact=certificate.exact)
 
-    def _certificate(self, call: Call) -> Certificate:
+    def _certificate(self, call: AttributionCall) -> Certificate:
         if callable(call.target) and not isinstance(call.target, LinearTarget):
             return self._proved(self._reading(call.target), call)
         certificate = self._proved(self._function, call)
@@ -198,7 +198,7 @@ class XGradient(Attribution):
             certificate = self._proved(self._reading(logits), call)
         return certificate
 
-    def _proved(self, model: Model, call: Call) -> Certificate:
+    def _proved(self, model: Model, call: AttributionCall) -> Certificate:
         """The remembered certificate, or a new one."""
         key, shapes = signature(call.arguments)
         found = self._memory.find(model, key, shapes)
@@ -267,7 +267,7 @@ def _again(method: XGradient, model: Model, arguments: Arguments, target: Target
         return differentiate(model, arguments, score, create_graph=False)
 
 
-def _is_rounding(method: XGradient, gap: Gap, call: Call) -> bool:
+def _is_rounding(method: XGradient, gap: Gap, call: AttributionCall) -> bool:
     """Whether the gap goes away in float64."""
     model = unwrap(call.model)
     if not isinstance(model, nn.Module):
@@ -283,7 +283,7 @@ def _is_rounding(method: XGradient, gap: Gap, call: Call) -> bool:
     return rest is None or rest.relative < gap.relative / 100
 
 
-def _rows_interact(method: XGradient, gap: Gap, call: Call) -> bool:
+def _rows_interact(method: XGradient, gap: Gap, call: AttributionCall) -> bool:
     """Whether the sample alone has another score or another gradient than it has in its batch."""
     if call.arguments.batch == 1:
         return False

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def show_certificate(console: Console, certificate: Certificate, *, most: int | None = None) -> None:
     """Print a certificate; of many violations only the first ``most``."""
-    from axiograd.homogeneity.table import summary
+    from axiograd.homogeneity.certificate_text import summary
 
     verdict, *facts = summary(certificate)
     style = "bold green" if certificate.ok else "bold red"

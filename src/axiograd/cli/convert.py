@@ -77,7 +77,7 @@ def convert(
         raise ConfigurationError(f"-o {out}: the file's name ends in .safetensors.")
     with speaking(as_json=json) as output:
         from axiograd.cli.card import write_card
-        from axiograd.cli.converted import Recipe, save
+        from axiograd.cli.converted import BuildRecipe, save
         from axiograd.cli.inputs import read_inputs, read_model, suggestion
         from axiograd.cli.spec import example_input
         from axiograd.homogeneity import certify
@@ -110,7 +110,7 @@ def convert(
         images, x = x, x[:_EXAMPLES]
         before = certify(model, x)
         conversion, unfitted = _convert(model, x, images if examples is not None else None, how)
-        recipe = Recipe(
+        recipe = BuildRecipe(
             spec=spec,
             how=cast("Literal['strip', 'lift']", how),
             shape=tuple(x.shape[1:]),

@@ -16,14 +16,14 @@ from torch import Tensor, nn
 from axiograd.errors import ConfigurationError, MissingExtraError, StorageError
 from axiograd.homogeneity import calibrated_layout, to_xdnn
 from axiograd.models import get_model
-from axiograd.models.header import KEY as KEY, Recipe as Recipe  # noqa: PLC0414
+from axiograd.models.header import KEY as KEY, BuildRecipe as BuildRecipe  # noqa: PLC0414
 from axiograd.runs.files import write_atomically
 
 #: How many times as many parameters as its file's a model may have (biases that were taken out), and some more.
 _MORE, _SMALL = 4, 1_000_000
 
 
-def save(path: Path, model: nn.Module, recipe: Recipe) -> Path:
+def save(path: Path, model: nn.Module, recipe: BuildRecipe) -> Path:
     """Write weights and recipe, atomically."""
     from safetensors.torch import save as serialise
 
@@ -33,7 +33,7 @@ def save(path: Path, model: nn.Module, recipe: Recipe) -> Path:
     return write_atomically(path, content)
 
 
-def bare(recipe: Recipe, path: str | Path, settings: Mapping[str, Any]) -> nn.Module:
+def bare(recipe: BuildRecipe, path: str | Path, settings: Mapping[str, Any]) -> nn.Module:
     """The architecture that a recipe names, which is built only if it is about as large as the file's weights."""
     merged = {**recipe.settings, **settings}
     try:
@@ -46,7 +46,7 @@ def bare(recipe: Recipe, path: str | Path, settings: Mapping[str, Any]) -> nn.Mo
     return get_model(recipe.spec, **merged)
 
 
-def rebuild(model: nn.Module, recipe: Recipe, path: str | Path) -> nn.Module:
+def rebuild(model: nn.Module, recipe: BuildRecipe, path: str | Path) -> nn.Module:
     """Convert the bare architecture once more, and load the weights and constants of the file into it."""
     parameter = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
     generator = torch.Generator().manual_seed(0)
@@ -73,7 +73,7 @@ def rebuild(model: nn.Module, recipe: Recipe, path: str | Path) -> nn.Module:
     return converted
 
 
-def made(recipe: Recipe) -> str:
+def made(recipe: BuildRecipe) -> str:
     """How the model of a file came to be, in words."""
     return "as it was trained" if recipe.how == "trained" else f"converted by {recipe.how}"
 
@@ -98,5 +98,5 @@ def _safetensors() -> Any:
 
 def base_spec(spec: str, weights: str | None) -> str:
     """The model's name, also where SPEC is a converted file."""
-    recipe = Recipe.read(spec) or (Recipe.read(weights) if weights else None)
+    recipe = BuildRecipe.read(spec) or (BuildRecipe.read(weights) if weights else None)
     return spec if recipe is None else recipe.spec

@@ -147,9 +147,9 @@ def _of_size(model: nn.Module, inputs: Tensor, crop: int | None) -> Tensor:
 
 def _shape(spec: str, weights: str | None, given: str | None) -> str | None:
     """The shape of one sample: what was asked for, else what a converted file was made with."""
-    from axiograd.cli.converted import Recipe
+    from axiograd.cli.converted import BuildRecipe
 
-    recipe = Recipe.read(spec) or (Recipe.read(weights) if weights else None)
+    recipe = BuildRecipe.read(spec) or (BuildRecipe.read(weights) if weights else None)
     if given is not None or recipe is None:
         return given
     return ",".join(map(str, recipe.shape))

@@ -14,7 +14,7 @@ from torch import nn
 from typer.models import OptionInfo
 
 from axiograd.cli.classes import ClassNames
-from axiograd.cli.converted import Recipe
+from axiograd.cli.converted import BuildRecipe
 from axiograd.cli.libraries import about, build, library_of
 from axiograd.cli.options import read_list, read_settings
 from axiograd.cli.prepared import Prepared
@@ -40,7 +40,7 @@ class Given:
     #: The weights are those of a name that we know, and so is how their inputs were prepared.
     known: bool
     #: What its file says: how tables and images are prepared, and what its classes are called.
-    recipe: Recipe | None = None
+    recipe: BuildRecipe | None = None
     schema: Schema | None = None
     pixels: Prepared | None = None
     classes: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ class Given:
 def read_model(spec: str, weights: str | None, settings: list[str] | None, *, download: bool = False) -> Given:
     """The model, and what its name and its file tell about it."""
     model = load_model(spec, weights, settings=read_settings(settings), download=download)
-    recipe = Recipe.read(spec) or (Recipe.read(weights) if weights else None)
+    recipe = BuildRecipe.read(spec) or (BuildRecipe.read(weights) if weights else None)
     file = spec if weights is None else weights
     base, named = (spec, weights) if recipe is None else (recipe.spec, recipe.weights)
     trained = True if named is not None else (None if ":" in base else False)
@@ -81,7 +81,7 @@ def read_model(spec: str, weights: str | None, settings: list[str] | None, *, do
     return Given(spec, model, base, trained, named in names, recipe, schema_of(recipe, file), pixels, classes)
 
 
-def schema_of(recipe: Recipe | None, path: str | Path) -> Schema | None:
+def schema_of(recipe: BuildRecipe | None, path: str | Path) -> Schema | None:
     """How a file's model takes tables, if it does."""
     if recipe is None or not recipe.table:
         return None
@@ -91,7 +91,7 @@ def schema_of(recipe: Recipe | None, path: str | Path) -> Schema | None:
         raise StorageError(f"{path} has a recipe that cannot be read: {str(error)[:200]}") from error
 
 
-def pixels_of(recipe: Recipe | None, path: str | Path) -> Prepared | None:
+def pixels_of(recipe: BuildRecipe | None, path: str | Path) -> Prepared | None:
     """How a file's model takes images, if it says so."""
     if recipe is None or not recipe.pixels:
         return None

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from axiograd._names import choose_from
 from axiograd._user_code import load, run
-from axiograd.cli.converted import Recipe, bare, rebuild
+from axiograd.cli.converted import BuildRecipe, bare, rebuild
 from axiograd.cli.libraries import build, library_of, read_exported
 from axiograd.cli.options import SPEC_HELP
 from axiograd.errors import ConfigurationError, DataMissingError
@@ -31,7 +31,7 @@ def load_model(
     given = dict(settings or {})
     if ":" not in spec and spec.endswith((".safetensors", ".pt2", ".onnx")):
         return _from_file(spec, weights, given)
-    recipe = Recipe.read(weights) if weights is not None else None
+    recipe = BuildRecipe.read(weights) if weights is not None else None
     if recipe is not None and weights is not None and spec != f"x{recipe.spec}":
         _check_same(spec, recipe, weights, given)
         bare_model = bare(recipe, weights, given) if ":" not in spec else _build(spec, given)
@@ -78,7 +78,7 @@ def unknown(spec: str) -> ConfigurationError:
 
 
 def _from_converted(spec: str, weights: str | None, settings: dict[str, Any]) -> nn.Module:
-    recipe = Recipe.read(spec)
+    recipe = BuildRecipe.read(spec)
     if recipe is None:
         if not Path(spec).is_file():
             raise DataMissingError(f"there is no file {spec}.")
@@ -93,7 +93,7 @@ def _from_converted(spec: str, weights: str | None, settings: dict[str, Any]) ->
     return rebuild(bare(recipe, spec, settings), recipe, spec).eval()
 
 
-def _check_same(spec: str, recipe: Recipe, weights: str, settings: Mapping[str, Any]) -> None:
+def _check_same(spec: str, recipe: BuildRecipe, weights: str, settings: Mapping[str, Any]) -> None:
     if ":" in spec and recipe.settings.keys() - settings.keys():
         said = " ".join(f"--set {key}={json.dumps(value)}" for key, value in recipe.settings.items())
         raise ConfigurationError(

@@ -12,7 +12,7 @@ import torch
 from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work
 from axiograd.experiments.paper import EFFICIENCY
 from axiograd.experiments.records import Records
-from axiograd.experiments.training_cost import FULL, QUICK, Network, Setup, interleaved, peak_mib, ratio
+from axiograd.experiments.training_cost import FULL, QUICK, MeasuredNetwork, Setup, interleaved, peak_mib, ratio
 
 #: References of Expected Gradients: where they catch up with X-Gradient in the paper's Figure 1.
 REFERENCES = 32
@@ -21,7 +21,7 @@ ORDER = ("mlp", "alexnet", "resnet50")
 ROUNDS: Mapping[str, int] = {"quick": 3, "real": 5}
 
 
-def networks(setting_scale: str) -> Mapping[str, Network]:
+def networks(setting_scale: str) -> Mapping[str, MeasuredNetwork]:
     """Small ones for the quick form."""
     return QUICK if setting_scale == "quick" else FULL
 

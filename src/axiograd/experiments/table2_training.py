@@ -32,7 +32,7 @@ N_CONTRAST = 1000
 
 
 @dataclass(frozen=True)
-class Network:
+class Pair:
     """A pair of networks from one definition, and what the paper's counterpart is called."""
 
     label: str
@@ -55,8 +55,8 @@ class Network:
         return ", ".join(words)
 
 
-NETWORKS: Mapping[str, Network] = {
-    "alexnet": Network(
+NETWORKS: Mapping[str, Pair] = {
+    "alexnet": Pair(
         "AlexNet, ¼ of the channels",
         "alexnet",
         {"small": True, "width": 0.25, "hidden": 256, "pool": 3, "dropout": 0.2},
@@ -64,7 +64,7 @@ NETWORKS: Mapping[str, Network] = {
         "adam",
         2e-3,
     ),
-    "vgg11": Network(
+    "vgg11": Pair(
         "VGG11, ¼ of the channels",
         "vgg11",
         {"small": True, "width": 0.25, "hidden": 256, "pool": 1, "dropout": 0.2},
@@ -73,7 +73,7 @@ NETWORKS: Mapping[str, Network] = {
         2e-3,
         he=True,
     ),
-    "fixup_resnet20": Network(
+    "fixup_resnet20": Pair(
         "Fixup-ResNet-20, ½ of the channels", "fixup_resnet20", {"width": 0.5}, "ResNet-50", "sgd", 0.1, 0.1, 1.0
     ),
 }
@@ -117,7 +117,7 @@ def flip(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where((torch.rand(len(x)) < 0.5)[:, None, None, None], x.flip(-1), x), y  # noqa: PLR2004
 
 
-def train(network: Network, task: Task, *, homogeneous: bool, seed: int, n_compared: int) -> dict[str, Any]:
+def train(network: Pair, task: Task, *, homogeneous: bool, seed: int, n_compared: int) -> dict[str, Any]:
     """Train one network; accuracies in per cent, at full and at lower contrast, and the difference to IG(128)."""
     torch.manual_seed(seed)
     model = get_model(

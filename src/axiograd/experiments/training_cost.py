@@ -40,7 +40,7 @@ Action = Callable[[], object]
 
 
 @dataclass(frozen=True)
-class Network:
+class MeasuredNetwork:
     """What is trained: a model without biases, and the shape of its inputs."""
 
     label: str
@@ -54,28 +54,30 @@ class Network:
     memory_batches: tuple[int, ...]
 
 
-FULL: Mapping[str, Network] = {
-    "alexnet": Network("AlexNet, 224 px", "xalexnet", {"dropout": 0.0}, (3, 224, 224), 16, 16, (16, 64)),
-    "resnet50": Network("Fixup-ResNet-50, 224 px", "xfixup_resnet50", {}, (3, 224, 224), 4, 2, (4,)),
-    "vgg11": Network("VGG11, 224 px", "xvgg11", {"dropout": 0.0}, (3, 224, 224), 4, 2, (4,)),
-    "mlp": Network("MLP, 118-512-128-32-1", "xmlp", {}, (118,), 512, 1024, (16384,)),
+FULL: Mapping[str, MeasuredNetwork] = {
+    "alexnet": MeasuredNetwork("AlexNet, 224 px", "xalexnet", {"dropout": 0.0}, (3, 224, 224), 16, 16, (16, 64)),
+    "resnet50": MeasuredNetwork("Fixup-ResNet-50, 224 px", "xfixup_resnet50", {}, (3, 224, 224), 4, 2, (4,)),
+    "vgg11": MeasuredNetwork("VGG11, 224 px", "xvgg11", {"dropout": 0.0}, (3, 224, 224), 4, 2, (4,)),
+    "mlp": MeasuredNetwork("MLP, 118-512-128-32-1", "xmlp", {}, (118,), 512, 1024, (16384,)),
 }
 #: What the steps without second derivatives are measured on.
-HELD: Mapping[str, Network] = {
-    "mlp-64": Network("MLP, 118-512-128-32-1", "xmlp", {}, (118,), 64, 64, ()),
-    "mlp": Network("MLP, 118-512-128-32-1", "xmlp", {}, (118,), 512, 512, (16384,)),
-    "demo": Network("the demonstration's network, 64 px", "demo", {}, (3, 64, 64), 64, 64, (64,)),
-    "alexnet": Network("AlexNet, 224 px", "xalexnet", {"dropout": 0.0}, (3, 224, 224), 16, 16, (16,)),
+HELD: Mapping[str, MeasuredNetwork] = {
+    "mlp-64": MeasuredNetwork("MLP, 118-512-128-32-1", "xmlp", {}, (118,), 64, 64, ()),
+    "mlp": MeasuredNetwork("MLP, 118-512-128-32-1", "xmlp", {}, (118,), 512, 512, (16384,)),
+    "demo": MeasuredNetwork("the demonstration's network, 64 px", "demo", {}, (3, 64, 64), 64, 64, (64,)),
+    "alexnet": MeasuredNetwork("AlexNet, 224 px", "xalexnet", {"dropout": 0.0}, (3, 224, 224), 16, 16, (16,)),
     "vgg11": FULL["vgg11"],
-    "resnet50": Network("Fixup-ResNet-50, 224 px", "xfixup_resnet50", {}, (3, 224, 224), 2, 2, (2,)),
-    "squeezenet": Network("SqueezeNet 1.1, 224 px", "xsqueezenet1_1", {"dropout": 0.0}, (3, 224, 224), 8, 8, (8,)),
-    "lifted": Network(
+    "resnet50": MeasuredNetwork("Fixup-ResNet-50, 224 px", "xfixup_resnet50", {}, (3, 224, 224), 2, 2, (2,)),
+    "squeezenet": MeasuredNetwork(
+        "SqueezeNet 1.1, 224 px", "xsqueezenet1_1", {"dropout": 0.0}, (3, 224, 224), 8, 8, (8,)
+    ),
+    "lifted": MeasuredNetwork(
         "SqueezeNet 1.1 lifted, 224 px", "lift:squeezenet1_1", {"dropout": 0.0}, (3, 224, 224), 8, 8, (8,)
     ),
-    "alexnet-64": Network("AlexNet, 224 px", "xalexnet", {"dropout": 0.0}, (3, 224, 224), 64, 64, (64,)),
+    "alexnet-64": MeasuredNetwork("AlexNet, 224 px", "xalexnet", {"dropout": 0.0}, (3, 224, 224), 64, 64, (64,)),
 }
-QUICK: Mapping[str, Network] = {
-    "alexnet": Network(
+QUICK: Mapping[str, MeasuredNetwork] = {
+    "alexnet": MeasuredNetwork(
         "AlexNet of width 1/8, 64 px",
         "xalexnet",
         {"dropout": 0.0, "width": 0.125, "hidden": 64},
@@ -84,20 +86,20 @@ QUICK: Mapping[str, Network] = {
         2,
         (16,),
     ),
-    "resnet50": Network(
+    "resnet50": MeasuredNetwork(
         "Fixup-ResNet-50 of width 1/8, 64 px", "xfixup_resnet50", {"width": 0.125}, (3, 64, 64), 2, 2, (4,)
     ),
-    "vgg11": Network(
+    "vgg11": MeasuredNetwork(
         "VGG11 of width 1/8, 64 px", "xvgg11", {"dropout": 0.0, "width": 0.125, "hidden": 64}, (3, 64, 64), 2, 2, (4,)
     ),
-    "mlp": Network("MLP, 118-64-1", "xmlp", {"hidden": (64,)}, (118,), 64, 512, (16384,)),
+    "mlp": MeasuredNetwork("MLP, 118-64-1", "xmlp", {"hidden": (64,)}, (118,), 64, 512, (16384,)),
 }
 
 
 class Setup:
     """One network, its batch, and the steps that can be taken with it."""
 
-    def __init__(self, network: Network, batch: int, many: int) -> None:
+    def __init__(self, network: MeasuredNetwork, batch: int, many: int) -> None:
         torch.manual_seed(0)
         self.model = build(network).train()
         for parameter in self.model.parameters():
@@ -156,7 +158,7 @@ class Setup:
         backward(task_loss(outputs, y) + 0.1 * (x * gradient).abs().flatten(1).sum(1).mean())
 
 
-def build(network: Network) -> nn.Module:
+def build(network: MeasuredNetwork) -> nn.Module:
     """The model of a network: by its name, lifted, or the demonstration's without its biases."""
     if network.model == "demo":
         from axiograd.experiments.demo import network as demonstration
@@ -206,7 +208,7 @@ def ratio(times: Mapping[str, Sequence[float]], a: str, b: str) -> float:
     return statistics.median(x / y for x, y in zip(times[a], times[b], strict=True))
 
 
-def peak(network: Network, action: str, batch: int, many: int) -> float:
+def peak(network: MeasuredNetwork, action: str, batch: int, many: int) -> float:
     """Growth of this process's high-water mark during one step, in MiB."""
     setup = Setup(network, batch, many)
     # What happens once, certificates and checks, happens on one sample.

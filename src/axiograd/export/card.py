@@ -16,7 +16,7 @@ from axiograd.attribution.arguments import Model
 from axiograd.errors import StorageError
 from axiograd.homogeneity import Certificate
 from axiograd.homogeneity.model import unwrap
-from axiograd.homogeneity.trace import AsModule
+from axiograd.homogeneity.tracing.program import AsModule
 
 FORMAT = 1
 #: A tensor of the graph: its name, dtype, and sizes; a word stands for a size that is free.

@@ -24,8 +24,8 @@ from axiograd.export.card import Card, baseline_in_words, versions, weights_hash
 from axiograd.export.checking import Subject, check
 from axiograd.export.joint import IMAGES, Asked, Joint, join, narrowed
 from axiograd.homogeneity import Certificate, certify
-from axiograd.homogeneity.behind import modules_behind
 from axiograd.homogeneity.model import unwrap
+from axiograd.homogeneity.tracing.surroundings import modules_behind
 from axiograd.runs.files import check_writable, write_atomically
 
 TOLERANCE = 1e-5

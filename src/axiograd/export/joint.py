@@ -22,7 +22,7 @@ from axiograd._target import logits
 from axiograd.attribution.arguments import Arguments, Model
 from axiograd.errors import BaselineError, DisconnectedError, InputError
 from axiograd.export.backward import decompositions
-from axiograd.homogeneity.trace import AsModule, untouched
+from axiograd.homogeneity.tracing.program import AsModule, untouched
 
 #: How the graph is told what to explain: one index per sample, or one weight per output.
 Asked = Literal["index", "weights"]

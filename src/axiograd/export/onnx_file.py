@@ -16,8 +16,8 @@ from axiograd.errors import ExportError, MissingExtraError, StorageError
 from axiograd.export.card import Card, Signature
 from axiograd.export.checking import Runner
 from axiograd.export.joint import Joint
-from axiograd.homogeneity.location import locate
-from axiograd.homogeneity.trace import untouched
+from axiograd.homogeneity.tracing.places import locate
+from axiograd.homogeneity.tracing.program import untouched
 
 if TYPE_CHECKING:
     import onnx

@@ -17,7 +17,7 @@ from axiograd.errors import StorageError
 from axiograd.export.card import Card, Signature
 from axiograd.export.checking import Runner
 from axiograd.export.joint import Joint
-from axiograd.homogeneity.trace import untouched
+from axiograd.homogeneity.tracing.program import untouched
 
 _CARD, _DIGEST = "axiograd.json", "axiograd.sha256"
 

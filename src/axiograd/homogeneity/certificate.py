@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from axiograd._notebook import shown_by
-from axiograd.homogeneity.table import render
+from axiograd.homogeneity.certificate_text import render
 
 
 @dataclass(frozen=True)

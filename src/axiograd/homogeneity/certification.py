@@ -11,25 +11,30 @@ from torch import SymBool, SymInt, Tensor, fx, nn
 from torch.export.graph_signature import ConstantArgument
 
 from axiograd._typing import Inputs
-from axiograd.homogeneity.behind import modules_behind, preserved_buffers
 from axiograd.homogeneity.certificate import Certificate, Violation
 from axiograd.homogeneity.domain import Constant, Value, number, of_degree, same
-from axiograd.homogeneity.draws import draws_noticed, own_generator, randomness
-from axiograd.homogeneity.failure import explain_failure
-from axiograd.homogeneity.gradient import ancestors, cut_name, gradient_cuts
+from axiograd.homogeneity.findings import Findings
 from axiograd.homogeneity.inputs import Arguments, Leaf, take_apart
 from axiograd.homogeneity.interpret import Interpreter
 from axiograd.homogeneity.model import describe_mode, describe_model, require_shapes, runnable, unwrap
 from axiograd.homogeneity.piecewise import curved_operators
-from axiograd.homogeneity.private_torch import UnsupportedTorchError, require_sound_hooks, wrong_gradient
 from axiograd.homogeneity.probe import Probe, require_numbers, tensors_of
 from axiograd.homogeneity.refutation import attempt, example_probe, quiet_and_eager
-from axiograd.homogeneity.report import Report
-from axiograd.homogeneity.restore import attributes_restored
-from axiograd.homogeneity.sizes import Sizes
-from axiograd.homogeneity.trace import Program, trace
-from axiograd.homogeneity.traffic import TRAFFIC
-from axiograd.homogeneity.wording import LIFT_FIX
+from axiograd.homogeneity.rules.sentences import LIFT_FIX
+from axiograd.homogeneity.tracing.cuts import ancestors, cut_name, gradient_cuts
+from axiograd.homogeneity.tracing.failure import explain_failure
+from axiograd.homogeneity.tracing.private_torch import UnsupportedTorchError, require_sound_hooks, wrong_gradient
+from axiograd.homogeneity.tracing.program import Program, trace
+from axiograd.homogeneity.tracing.sizes import Sizes
+from axiograd.homogeneity.tracing.surroundings import (
+    attributes_restored,
+    draws_noticed,
+    modules_behind,
+    own_generator,
+    preserved_buffers,
+    randomness,
+)
+from axiograd.homogeneity.tracing.threads import TRAFFIC
 
 FINITE = "values stay finite, no hook changes a gradient, and rules added by hand are right"
 
@@ -77,7 +82,7 @@ def prove(model: Callable[..., Any], arguments: Arguments) -> Proof:
     wrapped = runnable(model)
     model = unwrap(wrapped)
     require_shapes(model)
-    report = Report()
+    report = Findings()
     shifted = any(leaf.baseline is not None for leaf in arguments.leaves)
     consulted: dict[str, Tensor] = {}
     outputs: list[tuple[Value, bool]] = []
@@ -136,7 +141,7 @@ def _try_to_refute(
     program: Program,
     arguments: Arguments,
     degree: float,
-    report: Report,
+    report: Findings,
     *,
     exact: bool,
 ) -> float | None:
@@ -215,7 +220,7 @@ def _leaves_behind(model: Callable[..., Any], arguments: Arguments) -> Iterator[
         waiting += [before for before, _ in step.next_functions]
 
 
-def _curved(program: Program | None, arguments: Arguments, report: Report) -> tuple[Violation, ...]:
+def _curved(program: Program | None, arguments: Arguments, report: Findings) -> tuple[Violation, ...]:
     """What keeps the model from being piecewise linear with the gradient that autograd has of it."""
     unseen = tuple(v for v in report.violations if v.kind in {"export", "random", "gradient"})
     if program is None or unseen:
@@ -295,7 +300,7 @@ def _degree_of(value: Value) -> float | None:
     return float("inf") if value.is_zero() else value.degree
 
 
-def _verdict(degrees: list[float | None], report: Report, *, traced: bool) -> float | None:
+def _verdict(degrees: list[float | None], report: Findings, *, traced: bool) -> float | None:
     """The one degree of all outputs; refused below 1."""
     known = [d for d in degrees if d is not None and d != float("inf")]
     if len(known) < len([d for d in degrees if d != float("inf")]):
@@ -329,5 +334,5 @@ def _verdict(degrees: list[float | None], report: Report, *, traced: bool) -> fl
     return degree
 
 
-def _refuse(report: Report, reason: str, fix: str) -> None:
+def _refuse(report: Findings, reason: str, fix: str) -> None:
     report.add(Violation(module="", op="output", source="", reason=reason, fix=fix, kind="output"))

@@ -8,16 +8,16 @@ import torch
 from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
+from axiograd.homogeneity.baseline import follow_offset
 from axiograd.homogeneity.control_flow import interpret_body
 from axiograd.homogeneity.domain import UNKNOWN, Constant, Value, of_degree
-from axiograd.homogeneity.gradient import is_training
-from axiograd.homogeneity.offset import follow_offset
-from axiograd.homogeneity.private_torch import is_operator
-from axiograd.homogeneity.report import Report, Silent
+from axiograd.homogeneity.findings import Findings, Silent
 from axiograd.homogeneity.rules import lookup
 from axiograd.homogeneity.rules.backward import require_derivative
 from axiograd.homogeneity.rules.blank import UNINITIALISED, follow_blank, uninitialised
 from axiograd.homogeneity.rules.call import Call, Sink, as_value, flatten, is_invariant
+from axiograd.homogeneity.tracing.cuts import is_training
+from axiograd.homogeneity.tracing.private_torch import is_operator
 
 #: What a node stands for: a value, or a tuple of them.
 Known: TypeAlias = Any
@@ -40,7 +40,7 @@ SCALING = {
 class Interpreter:
     """Walks a graph once; the environment holds what is known about each node."""
 
-    def __init__(self, module: torch.nn.Module, report: Report) -> None:
+    def __init__(self, module: torch.nn.Module, report: Findings) -> None:
         self.module = module
         self.report = report
         self.environment: dict[fx.Node, Known] = {}
@@ -221,7 +221,7 @@ class Interpreter:
 
 
 class _AssumptionsOnly(Silent):
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: Findings) -> None:
         self._report = report
 
     def assume(self, text: str) -> None:

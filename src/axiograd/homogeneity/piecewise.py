@@ -13,12 +13,12 @@ from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
 from axiograd.homogeneity.certificate import Violation
-from axiograd.homogeneity.gradient import ancestors
-from axiograd.homogeneity.location import locate
-from axiograd.homogeneity.mutation import bodies
 from axiograd.homogeneity.rules.axes import argument
 from axiograd.homogeneity.rules.piecewise import GATES, IN, LINEAR, LISTED, PRODUCTS, STEPS
-from axiograd.homogeneity.trace import Program
+from axiograd.homogeneity.tracing.aliases import bodies
+from axiograd.homogeneity.tracing.cuts import ancestors
+from axiograd.homogeneity.tracing.places import locate
+from axiograd.homogeneity.tracing.program import Program
 
 _FIXED, _AFFINE, _CURVED = range(3)
 _WRAPPERS = {"wrap_with_autocast", "wrap", "tag_activation_checkpoint"}

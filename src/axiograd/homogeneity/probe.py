@@ -11,8 +11,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
 from axiograd.errors import InputError
-from axiograd.homogeneity.behind import preserved_buffers
 from axiograd.homogeneity.inputs import Arguments, scalable
+from axiograd.homogeneity.tracing.surroundings import preserved_buffers
 
 
 class Probe:

@@ -19,11 +19,11 @@ from torch import Tensor, fx
 
 from axiograd.errors import InputError
 from axiograd.homogeneity.certificate import Violation
-from axiograd.homogeneity.failure import wrong_format
 from axiograd.homogeneity.inputs import Arguments
 from axiograd.homogeneity.probe import Probe, in_double, tensors_of
-from axiograd.homogeneity.sizes import Sizes
-from axiograd.homogeneity.trace import Program, untouched
+from axiograd.homogeneity.tracing.failure import wrong_format
+from axiograd.homogeneity.tracing.program import Program, untouched
+from axiograd.homogeneity.tracing.sizes import Sizes
 
 #: Far from 1, so that thresholds show; even powers of 2, by which sums, products, roots and comparisons scale exactly.
 ALPHAS = (2.0**-6, 2.0**6)

@@ -13,12 +13,11 @@ from axiograd._notebook import shown_by
 from axiograd._target import select
 from axiograd._typing import Inputs, Target
 from axiograd.errors import InputError, NotFiniteError, TargetError
-from axiograd.homogeneity.behind import modules_behind
 from axiograd.homogeneity.inputs import Arguments, take_apart
 from axiograd.homogeneity.model import describe_model, require_shapes, unwrap
 from axiograd.homogeneity.probe import Probe, in_double, tensors_of
 from axiograd.homogeneity.refutation import ALPHAS as FAR, quiet_and_eager
-from axiograd.homogeneity.restore import attributes_restored
+from axiograd.homogeneity.tracing.surroundings import attributes_restored, modules_behind
 
 #: Near 1, for an epsilon or a softmax looks homogeneous at scales far from the data's own; and far, for thresholds.
 ALPHAS = (FAR[0], 0.5, 0.8, 1.25, 2.0, FAR[1])

@@ -12,7 +12,7 @@ from torch import Tensor
 from axiograd._target import logits
 from axiograd.attribution.arguments import Arguments, Model
 from axiograd.errors import InputError, TargetError
-from axiograd.homogeneity.behind import modules_behind
+from axiograd.homogeneity.tracing.surroundings import modules_behind
 
 _SINGLE = 1
 

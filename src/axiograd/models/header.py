@@ -23,7 +23,7 @@ HOW = ("strip", "lift", "trained")
 
 
 @dataclass(frozen=True)
-class Recipe:
+class BuildRecipe:
     """Of which model, with which settings, for inputs of which shape, and how it was made."""
 
     spec: str
@@ -47,7 +47,7 @@ class Recipe:
         return {KEY: json.dumps(asdict(self))}
 
     @classmethod
-    def read(cls, path: str | Path) -> Recipe | None:
+    def read(cls, path: str | Path) -> BuildRecipe | None:
         """The recipe in a file's header; None for a file without one, and for what is no safetensors file."""
         file = Path(path)
         if file.suffix != ".safetensors" or not file.is_file():
@@ -70,7 +70,7 @@ class Recipe:
         return recipe
 
 
-def _checked(content: Any) -> Recipe:
+def _checked(content: Any) -> BuildRecipe:
     """A recipe whose every field has its type: what is in a file may be anything."""
     kinds: dict[str, Any] = {"spec": str, "how": str, "shape": list}
     further = {
@@ -95,7 +95,7 @@ def _checked(content: Any) -> Recipe:
         raise ValueError(f"inputs of shape {str(shape)[:80]}; at most {LARGEST_INPUT:,} values are allowed.")
     if not all(isinstance(name, str) for name in classes):
         raise TypeError("its classes are not all words.")
-    recipe = Recipe(**{**content, "shape": tuple(shape), "classes": tuple(classes)})
+    recipe = BuildRecipe(**{**content, "shape": tuple(shape), "classes": tuple(classes)})
     if recipe.format != FORMAT or recipe.how not in HOW:
         raise ValueError(f"it is of format {recipe.format}, {recipe.how[:20]!r}; this version reads {FORMAT}.")
     return recipe

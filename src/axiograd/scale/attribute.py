@@ -18,7 +18,7 @@ from axiograd.attribution.rows import rows_of
 from axiograd.attribution.x_gradient import XGradient
 from axiograd.errors import AxiogradError, ConfigurationError, InputError, NotFiniteError, TargetError
 from axiograd.export.card import versions, weights_hash
-from axiograd.homogeneity.behind import modules_behind
+from axiograd.homogeneity.tracing.surroundings import modules_behind
 from axiograd.runs.identity import describe, digest, plain
 from axiograd.scale.reading import Broken, as_sample
 from axiograd.scale.summaries import Columns, Summary, Windows, as_maps, gini

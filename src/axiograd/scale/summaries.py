@@ -1,8 +1,8 @@
 """What is kept of an attribution: a few numbers instead of one per pixel.
 
 A photo's attributions are 602 KB. A summary takes signed maps ``[samples, height, width]`` (channels summed; a table's
-row is a map of height 1) and gives columns with a row per sample. What each one loses on real photos is measured in
-``benchmarks/results/scale.md``.
+row is a map of height 1) and gives columns with a row per sample. What each one loses on real photos is measured by
+``python benchmarks/scale.py losses``.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from axiograd._user_code import locate
 from axiograd.datasets import PIXELS, Preprocess
 from axiograd.datasets.table import is_table
 from axiograd.errors import ConfigurationError
-from axiograd.models.header import Recipe
+from axiograd.models.header import BuildRecipe
 from axiograd.models.registry import resolve
 from axiograd.training.batches import WithArguments
 from axiograd.training.config import TrainingConfig, find_factory, saying
@@ -125,7 +125,7 @@ def settings_for(config: TrainingConfig, data: Any) -> dict[str, Any]:
     return options
 
 
-def recipe_of(config: TrainingConfig, data: Any, validation: Any) -> Recipe:
+def recipe_of(config: TrainingConfig, data: Any, validation: Any) -> BuildRecipe:
     """What the file of trained weights says of itself, so that it can be used as it is."""
     name, settings = config.model.name, settings_for(config, data)
     if ":" not in name and settings.get("weights") is not None:
@@ -133,7 +133,7 @@ def recipe_of(config: TrainingConfig, data: Any, validation: Any) -> Recipe:
         settings = {**known, **settings}
     schema, shape = getattr(data, "schema", None), _shape(data)
     is_image = len(shape) == _IMAGE
-    return Recipe(
+    return BuildRecipe(
         spec=name,
         how="trained",
         shape=shape,

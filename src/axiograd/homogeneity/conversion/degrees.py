@@ -11,10 +11,10 @@ from torch.utils._pytree import tree_leaves, tree_map
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from axiograd.homogeneity.domain import Value
+from axiograd.homogeneity.findings import Findings
 from axiograd.homogeneity.interpret import Interpreter
-from axiograd.homogeneity.private_torch import is_operator
-from axiograd.homogeneity.report import Report
 from axiograd.homogeneity.rules import lookup
+from axiograd.homogeneity.tracing.private_torch import is_operator
 
 
 class _State(threading.local):
@@ -112,7 +112,7 @@ def ruled(func: Any) -> Any:
 def by_rule(operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> float:
     """The degree of an operator's result as the certificate would have it."""
     graph = fx.Graph()
-    interpreter = Interpreter(torch.nn.Module(), Report())
+    interpreter = Interpreter(torch.nn.Module(), Findings())
 
     def given(leaf: Any) -> Any:
         if not isinstance(leaf, Tensor):

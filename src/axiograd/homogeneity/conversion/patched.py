@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 from axiograd.errors import ConversionError
 from axiograd.homogeneity.conversion.degrees import acts, by_rule, degree_of, follow, rewriting, ruled, suspended, track
 from axiograd.homogeneity.conversion.example import Roles
-from axiograd.homogeneity.conversion.rewrites import REWRITES, Call
+from axiograd.homogeneity.conversion.rewrites import REWRITES, FunctionCall
 from axiograd.homogeneity.conversion.scale import only, sample_rms, unscaled, whole_rms
 
 _ALIASES = {"truediv": "div", "rtruediv": "rdiv", "iadd": "add", "isub": "sub", "imul": "mul", "itruediv": "div"}
@@ -117,7 +117,7 @@ class _Rewriter(TorchFunctionMode):
             result = func(*args, **kwargs)
             return self._tracked(result, by_rule(operator, args, kwargs, result))
         rewrite = REWRITES.get(name)
-        done = rewrite(Call(self, name, func, args, kwargs)) if rewrite else None
+        done = rewrite(FunctionCall(self, name, func, args, kwargs)) if rewrite else None
         if done is None:
             degree = follow(name, args, kwargs)
             return self._tracked(func(*args, **kwargs), degree)

@@ -23,7 +23,7 @@ class Sites(Protocol):
     def decision(self, kind: str, decide: Callable[[], bool]) -> bool: ...
 
 
-class Call:
+class FunctionCall:
     """One function call of a forward pass: the function, and its arguments by position or name."""
 
     def __init__(self, sites: Sites, name: str, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> None:
@@ -56,10 +56,10 @@ class Call:
 
 
 #: A rewrite returns the result and its degree, or None to leave the call as it is.
-Rewrite = Callable[[Call], tuple[Any, float] | None]
+Rewrite = Callable[[FunctionCall], tuple[Any, float] | None]
 
 
-def without_bias(call: Call) -> tuple[Any, float] | None:
+def without_bias(call: FunctionCall) -> tuple[Any, float] | None:
     index = 3 if call.name == "bilinear" else 2
     x, weight, bias = call.get(0, "input"), call.get(1, "weight"), call.get(index, "bias")
     if bias is None or degree_of(x) == 0:
@@ -69,7 +69,7 @@ def without_bias(call: Call) -> tuple[Any, float] | None:
     return call.run(), degree_of(x) + degree_of(weight)
 
 
-def product_only(call: Call) -> tuple[Any, float] | None:
+def product_only(call: FunctionCall) -> tuple[Any, float] | None:
     """addmm, baddbmm: a constant plus a product → the product."""
     constant, a, b = call.args[:3]
     degree = degree_of(a) + degree_of(b)
@@ -90,7 +90,7 @@ def _is_free(value: Any) -> bool:
 _MINUS_INFINITY = -1e4
 
 
-def _masks_out(call: Call, value: Any) -> bool:
+def _masks_out(call: FunctionCall, value: Any) -> bool:
     """Whether a number, or a constant that is zero elsewhere, stands for −∞."""
     if isinstance(value, int | float):
         return value <= _MINUS_INFINITY
@@ -101,7 +101,7 @@ def _masks_out(call: Call, value: Any) -> bool:
     )
 
 
-def _level(call: Call, operands: list[Any]) -> tuple[list[Any], float] | None:
+def _level(call: FunctionCall, operands: list[Any]) -> tuple[list[Any], float] | None:
     """Bring operands to one degree, that of the x that scales least: constants times RMS(x)/r, others over theirs."""
     degrees = [degree_of(value) for value in operands]
     level = min((d for d in degrees if d), key=abs, default=0.0)
@@ -118,7 +118,7 @@ def _level(call: Call, operands: list[Any]) -> tuple[list[Any], float] | None:
     return levelled, level
 
 
-def levelled_sum(call: Call) -> tuple[Any, float] | None:
+def levelled_sum(call: FunctionCall) -> tuple[Any, float] | None:
     a, b = call.get(0, "input"), call.get(1, "other")
     if call.name == "add" and isinstance(a, Tensor) and degree_of(a) and not call.kwargs and _masks_out(call, b):
         return torch.where(torch.as_tensor(b, device=a.device) < 0, -math.inf, a), degree_of(a)
@@ -131,7 +131,7 @@ def levelled_sum(call: Call) -> tuple[Any, float] | None:
     return call.run(), degree
 
 
-def levelled_list(call: Call) -> tuple[Any, float] | None:
+def levelled_list(call: FunctionCall) -> tuple[Any, float] | None:
     dim = call.get(1, "dim", 0)
     level = None if dim == 0 else _level(call, list(call.get(0, "tensors")))
     if level is None:
@@ -140,7 +140,7 @@ def levelled_list(call: Call) -> tuple[Any, float] | None:
     return call.run(), level[1]
 
 
-def levelled_choice(call: Call) -> tuple[Any, float] | None:
+def levelled_choice(call: FunctionCall) -> tuple[Any, float] | None:
     """where(condition, a, b) and x.masked_fill(mask, value)."""
     fill = call.name == "masked_fill"
     condition, a = (
@@ -157,7 +157,7 @@ def levelled_choice(call: Call) -> tuple[Any, float] | None:
     return (torch.where(condition, b, a) if fill else torch.where(condition, a, b)), degree
 
 
-def clamped(call: Call) -> tuple[Any, float] | None:
+def clamped(call: FunctionCall) -> tuple[Any, float] | None:
     x = call.get(0, "input")
     bounds = {k: v for k, v in (("min", call.get(1, "min")), ("max", call.get(2, "max"))) if v is not None}
     if call.name in {"clamp_min", "clamp_max"}:
@@ -169,7 +169,7 @@ def clamped(call: Call) -> tuple[Any, float] | None:
     return torch.clamp(x, **{k: torch.as_tensor(v) * factor for k, v in bounds.items()}), degree
 
 
-def gated(call: Call) -> tuple[Any, float] | None:
+def gated(call: FunctionCall) -> tuple[Any, float] | None:
     x = call.get(0, "input")
     if degree_of(x) == 0:
         return None
@@ -181,7 +181,7 @@ def gated(call: Call) -> tuple[Any, float] | None:
     return call.run(), 0.0
 
 
-def _unit_logits(call: Call, s: Tensor, after: str) -> Tensor:
+def _unit_logits(call: FunctionCall, s: Tensor, after: str) -> Tensor:
     """s/ρ over what is not masked out; logits of which all are masked out are all the same, and not NaN."""
     seen = s != -math.inf
     finite = torch.where(seen, s, 0.0)
@@ -190,7 +190,7 @@ def _unit_logits(call: Call, s: Tensor, after: str) -> Tensor:
     return torch.where(seen | ~some, unit, -math.inf)
 
 
-def straightened(call: Call) -> tuple[Any, float] | None:
+def straightened(call: FunctionCall) -> tuple[Any, float] | None:
     x = call.get(0, "input")
     degree = degree_of(x)
     if degree == 0:
@@ -204,7 +204,7 @@ def straightened(call: Call) -> tuple[Any, float] | None:
     return two_slopes(x, slopes), degree
 
 
-def safe_at_zero(call: Call) -> tuple[Any, float] | None:
+def safe_at_zero(call: FunctionCall) -> tuple[Any, float] | None:
     """Divisions and roots where x = 0, at which an epsilon times RMS(x)/r guards no longer."""
     x = call.get(0, "input")
     degree = degree_of(x)
@@ -227,7 +227,7 @@ def safe_at_zero(call: Call) -> tuple[Any, float] | None:
 SHIFT = {"layer_norm": 3, "group_norm": 3, "instance_norm": 4, "batch_norm": 4}
 
 
-def scale_keeping(call: Call) -> tuple[Any, float] | None:
+def scale_keeping(call: FunctionCall) -> tuple[Any, float] | None:
     x = call.get(0, "input")
     degree = degree_of(x)
     if degree == 0:
@@ -244,7 +244,7 @@ def scale_keeping(call: Call) -> tuple[Any, float] | None:
     return rho * call.run(), degree
 
 
-def unit_queries(call: Call) -> tuple[Any, float] | None:
+def unit_queries(call: FunctionCall) -> tuple[Any, float] | None:
     query, key, value = (call.get(i, n) for i, n in enumerate(("query", "key", "value")))
     if degree_of(query) == 0 and degree_of(key) == 0:
         return None

@@ -3,7 +3,7 @@
 from axiograd.homogeneity.domain import of_degree
 from axiograd.homogeneity.rules.call import Call
 from axiograd.homogeneity.rules.registry import Result, aten, rule
-from axiograd.homogeneity.wording import LIFT_FIX
+from axiograd.homogeneity.rules.sentences import LIFT_FIX
 
 #: Stand in for a ReLU: what follows is read as if they kept the degree.
 UNITS = """

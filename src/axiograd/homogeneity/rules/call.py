@@ -6,7 +6,7 @@ from typing import Any, Protocol
 from torch import Tensor, fx
 
 from axiograd.homogeneity.domain import Conflict, Value, join, number, of_degree, product, same
-from axiograd.homogeneity.wording import CONSTANT_FIX, DEGREES_FIX, describe_constants, plural_degrees
+from axiograd.homogeneity.rules.sentences import CONSTANT_FIX, DEGREES_FIX, describe_constants, plural_degrees
 
 #: A larger "epsilon" is a constant like any other.
 LARGEST_EPSILON = 1e-3

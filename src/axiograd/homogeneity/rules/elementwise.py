@@ -6,7 +6,7 @@ from axiograd.homogeneity.domain import number, of_degree, power as raise_to
 from axiograd.homogeneity.rules.call import Call, is_invariant
 from axiograd.homogeneity.rules.guard import guards
 from axiograd.homogeneity.rules.registry import Result, aten, rule
-from axiograd.homogeneity.wording import LIFT_FIX
+from axiograd.homogeneity.rules.sentences import LIFT_FIX
 
 
 @rule("aten::add", "aten::sub", "aten::rsub", "aten::subtract")

@@ -7,7 +7,7 @@ from axiograd.homogeneity.domain import UNKNOWN, ZERO, Value, of_degree, power, 
 from axiograd.homogeneity.rules.call import LARGEST_EPSILON, Call, as_value, is_invariant
 from axiograd.homogeneity.rules.linear import with_bias
 from axiograd.homogeneity.rules.registry import Result, rule
-from axiograd.homogeneity.wording import describe_constants
+from axiograd.homogeneity.rules.sentences import describe_constants
 
 
 def normalised(call: Call, value: Value, eps: float) -> Value:

@@ -3,7 +3,7 @@
 from axiograd.homogeneity.rules.call import Call, flatten
 from axiograd.homogeneity.rules.linear import with_bias
 from axiograd.homogeneity.rules.registry import Result, rule
-from axiograd.homogeneity.wording import LIFT_FIX
+from axiograd.homogeneity.rules.sentences import LIFT_FIX
 
 
 @rule("aten::lstm", "aten::gru", "aten::rnn_tanh")

@@ -34,7 +34,7 @@ class Linear:
     factors: tuple[frozenset[Place], ...] = ()
 
 
-class Call(Protocol):
+class HeldCall(Protocol):
     """A call of a gate on values that depend on the input."""
 
     function: Callable[..., Any]
@@ -156,25 +156,25 @@ def _argument(args: tuple[Any, ...], kwargs: Mapping[str, Any], position: int, n
     return args[position] if len(args) > position else kwargs.get(name, default)
 
 
-def _relu(call: Call) -> Any:
+def _relu(call: HeldCall) -> Any:
     y = call.run()
     return call.hold(y, _pick, call.args[0], y.detach() > 0)
 
 
-def _leaky_relu(call: Call) -> Any:
+def _leaky_relu(call: HeldCall) -> Any:
     positive = call.args[0].detach() > 0
     slope = _argument(call.args, call.kwargs, 1, "negative_slope", 0.01)
     return call.hold(call.run(), _two_slopes, call.args[0], positive, slope)
 
 
-def _prelu(call: Call) -> Any:
+def _prelu(call: HeldCall) -> Any:
     x, weight = call.args
     if call.moves(weight):
         raise NotHeldError("prelu has a slope that depends on the input.")
     return call.hold(call.run(), _parametric, x, x.detach() > 0, weight)
 
 
-def _clamp(call: Call) -> Any:
+def _clamp(call: HeldCall) -> Any:
     x = call.args[0].detach()
     low = _argument(call.args, call.kwargs, 1, "min", None)
     high = _argument(call.args, call.kwargs, 2, "max", None)
@@ -184,52 +184,52 @@ def _clamp(call: Call) -> Any:
     return _bounded(call, inside if high is None else inside & (x <= high))
 
 
-def _clamp_min(call: Call) -> Any:
+def _clamp_min(call: HeldCall) -> Any:
     bound = _argument(call.args, call.kwargs, 1, "min", None)
     if isinstance(bound, Tensor):
         raise NotHeldError("clamp_min has a tensor for a bound.")
     return _bounded(call, call.args[0].detach() >= bound)
 
 
-def _clamp_max(call: Call) -> Any:
+def _clamp_max(call: HeldCall) -> Any:
     bound = _argument(call.args, call.kwargs, 1, "max", None)
     if isinstance(bound, Tensor):
         raise NotHeldError("clamp_max has a tensor for a bound.")
     return _bounded(call, call.args[0].detach() <= bound)
 
 
-def _hardtanh(call: Call) -> Any:
+def _hardtanh(call: HeldCall) -> Any:
     x = call.args[0].detach()
     low = _argument(call.args, call.kwargs, 1, "min_val", -1.0)
     high = _argument(call.args, call.kwargs, 2, "max_val", 1.0)
     return _bounded(call, (x > low) & (x < high))
 
 
-def _relu6(call: Call) -> Any:
+def _relu6(call: HeldCall) -> Any:
     x = call.args[0].detach()
     return _bounded(call, (x > 0) & (x < 6))  # noqa: PLR2004 (its name says so)
 
 
-def _threshold(call: Call) -> Any:
+def _threshold(call: HeldCall) -> Any:
     return _bounded(call, call.args[0].detach() > _argument(call.args, call.kwargs, 1, "threshold", None))
 
 
-def _hardshrink(call: Call) -> Any:
+def _hardshrink(call: HeldCall) -> Any:
     y = call.run()
     return call.hold(y, _pick, call.args[0], y.detach() != 0)
 
 
-def _bounded(call: Call, inside: Tensor) -> Any:
+def _bounded(call: HeldCall, inside: Tensor) -> Any:
     y = call.run()
     return call.hold(y, torch.where, inside, call.args[0], y.detach().masked_fill(inside, 0), added=(2,))
 
 
-def _abs(call: Call) -> Any:
+def _abs(call: HeldCall) -> Any:
     sign = call.args[0].detach().sign()
     return call.hold(call.run(), torch.mul, call.args[0], sign)
 
 
-def _larger(call: Call) -> Any:
+def _larger(call: HeldCall) -> Any:
     a, b = call.args[0], _argument(call.args, call.kwargs, 1, "other", None)
     smaller_wins = call.function.__name__ in {"minimum", "min", "fmin"}
     first = (a.detach() < b.detach()) if smaller_wins else (a.detach() > b.detach())
@@ -240,7 +240,7 @@ def _larger(call: Call) -> Any:
     )
 
 
-def _extreme(call: Call) -> Any:
+def _extreme(call: HeldCall) -> Any:
     """max and min: of all, along a dimension, or of two tensors."""
     other = _argument(call.args, call.kwargs, 1, "other", None)
     if isinstance(other, Tensor):
@@ -250,7 +250,7 @@ def _extreme(call: Call) -> Any:
     return _tied(call, None, keepdim=False)
 
 
-def _ordered(call: Call) -> Any:
+def _ordered(call: HeldCall) -> Any:
     """Functions that return values and their indices along one dimension."""
     result = call.run()
     dim = {"topk": 2, "kthvalue": 2}.get(call.function.__name__, 1)
@@ -265,12 +265,12 @@ def _ordered(call: Call) -> Any:
     return result
 
 
-def _amax(call: Call) -> Any:
+def _amax(call: HeldCall) -> Any:
     dims = _argument(call.args, call.kwargs, 1, "dim", ())
     return _tied(call, dims or None, keepdim=bool(_argument(call.args, call.kwargs, 2, "keepdim", False)))
 
 
-def _tied(call: Call, dims: Any, *, keepdim: bool) -> Any:
+def _tied(call: HeldCall, dims: Any, *, keepdim: bool) -> Any:
     """The largest or smallest, where several that are equal share."""
     x, y = call.args[0].detach(), call.run()
     dims = tuple(range(x.dim())) if dims is None else dims
@@ -282,7 +282,7 @@ def _tied(call: Call, dims: Any, *, keepdim: bool) -> Any:
     return call.hold(y, _weighted_sum, call.args[0], share, dims, keepdim)
 
 
-def _max_pool(call: Call) -> Any:
+def _max_pool(call: HeldCall) -> Any:
     name = call.function.__name__
     dims = int(name[-2])
     adaptive = name.startswith("adaptive")
@@ -294,7 +294,7 @@ def _max_pool(call: Call) -> Any:
     return (y, winners) if wanted else y
 
 
-def _dropout(call: Call) -> Any:
+def _dropout(call: HeldCall) -> Any:
     name = call.function.__name__
     in_place = name.endswith("_") or bool(_argument(call.args, call.kwargs, 3, "inplace", False))
     share = _argument(call.args, call.kwargs, 1, "p", 0.5)
@@ -307,7 +307,7 @@ def _dropout(call: Call) -> Any:
     return call.hold(x.mul_(mask) if in_place else x * mask, torch.mul, x, mask)
 
 
-GATES: dict[str, Callable[[Call], Any]] = {
+GATES: dict[str, Callable[[HeldCall], Any]] = {
     "relu": _relu,
     "leaky_relu": _leaky_relu,
     "prelu": _prelu,

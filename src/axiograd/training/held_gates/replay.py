@@ -22,8 +22,8 @@ from axiograd.attribution.arguments import Arguments, Model
 from axiograd.attribution.passes import Pass, Score, check_finite, leaves as to_differentiate_by
 from axiograd.attribution.state import attribution_pass
 from axiograd.errors import ConfigurationError
-from axiograd.homogeneity.behind import modules_behind
 from axiograd.homogeneity.model import out_of_parallel
+from axiograd.homogeneity.tracing.surroundings import modules_behind
 from axiograd.training.held_gates.checkpointing import without_checkpoints
 from axiograd.training.held_gates.operators import NotHeldError
 from axiograd.training.held_gates.recorder import Recorder, name_of

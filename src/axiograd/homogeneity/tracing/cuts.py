@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
-from axiograd.homogeneity.mutation import Aliases, bodies, mutated
+from axiograd.homogeneity.tracing.aliases import Aliases, bodies, mutated
 
 _CUTS = {"aten::detach", "aten::detach_", "aten::item", "aten::_local_scalar_dense"}
 #: Nothing but the shape of an argument counts.

@@ -5,10 +5,10 @@ from typing import Any
 from torch import fx
 
 from axiograd.homogeneity.certificate import Epsilon, Violation
-from axiograd.homogeneity.location import locate
+from axiograd.homogeneity.tracing.places import locate
 
 
-class Report:
+class Findings:
     def __init__(self) -> None:
         self._violations: dict[tuple[str, ...], Violation] = {}
         self._epsilons: dict[Epsilon, None] = {}

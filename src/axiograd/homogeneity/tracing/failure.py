@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from axiograd.errors import InputError
-from axiograd.homogeneity.behind import modules_behind
 from axiograd.homogeneity.certificate import Violation
 from axiograd.homogeneity.inputs import Arguments
-from axiograd.homogeneity.location import locate_error
+from axiograd.homogeneity.tracing.places import locate_error
+from axiograd.homogeneity.tracing.surroundings import modules_behind
 
 
 def explain_failure(model: Callable[..., Any], arguments: Arguments, error: Exception) -> Violation:

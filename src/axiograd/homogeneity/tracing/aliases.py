@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from axiograd.homogeneity.private_torch import is_composite
+from axiograd.homogeneity.tracing.private_torch import is_composite
 
 _BATCH_NORM = "aten::batch_norm"
 

@@ -16,20 +16,20 @@ from torch.export import Dim, ExportedProgram, ShapesCollection, default_decompo
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
 from torch.utils import _pytree as pytree
 
-from axiograd.homogeneity.behind import captured_modules
 from axiograd.homogeneity.inputs import Arguments
-from axiograd.homogeneity.location import record_user_lines
-from axiograd.homogeneity.mutation import (
+from axiograd.homogeneity.rules import lookup
+from axiograd.homogeneity.tracing.aliases import (
     is_plain,
     refuse_hidden_aliases,
     remove_idle_dropout,
     undeclared_aliases,
 )
-from axiograd.homogeneity.private_torch import hidden_cuts_shown
-from axiograd.homogeneity.rules import lookup
-from axiograd.homogeneity.sizes import Sizes, sizes_of
-from axiograd.homogeneity.traffic import TRAFFIC
-from axiograd.homogeneity.transforms import Applied, from_transform
+from axiograd.homogeneity.tracing.places import record_user_lines
+from axiograd.homogeneity.tracing.private_torch import hidden_cuts_shown
+from axiograd.homogeneity.tracing.sizes import Sizes, sizes_of
+from axiograd.homogeneity.tracing.surroundings import captured_modules
+from axiograd.homogeneity.tracing.threads import TRAFFIC
+from axiograd.homogeneity.tracing.transforms import Applied, from_transform
 
 
 @dataclass(frozen=True)
