@@ -382,7 +382,8 @@ def draw_front() -> None:
     for axes, model, title in zip(maps[1:3], (plain, mended), ("before the prior", "after the prior"), strict=True):
         found = XGradient(model).attribute(centred(x), y)[0].detach()
         show_map(axes, F.avg_pool2d(found.sum(0, keepdim=True), 2)[0])
-        axes.set_title(f"{title}: {right(model, random)}\nwhere the tag lies", fontsize=9)
+        axes.set_title(f"{title}:\n{right(model, random)}", fontsize=9)
+        axes.set_xlabel("where the tag is random", fontsize=7.5)
     (photo,) = read(RESULTS / "fig2-right" / "real.json").pieces
     stored = load_file(RESULTS / "fig2-right" / photo.values["maps"])["maps"][0].float()
     for axes, place, title in zip(
