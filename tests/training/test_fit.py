@@ -197,12 +197,6 @@ def test_not_finite_gradient_stops_too():
     assert model.w.isfinite().all()
 
 
-def test_a_prior_on_a_sharded_model_is_refused(monkeypatch):
-    monkeypatch.setattr("axiograd.training.distributed.is_sharded", lambda module: True)
-    with pytest.raises(ConfigurationError, match=r"the model is sharded.* use DistributedDataParallel"):
-        cpu_fit(make_model(), make_data(), loss=make_loss(), recipe=Recipe(epochs=1))
-
-
 def test_a_file_is_no_folder(tmp_path):
     file = tmp_path / "file"
     file.write_text("precious")
