@@ -33,6 +33,7 @@ def cluster():
     os.environ["PYTHONPATH"] = before
 
 
+@pytest.mark.long
 def test_both_engines_write_the_same_rows(tmp_path, cluster):
     samples = source(broken=(3,))
     plain = write(tmp_path / "plain", samples)
