@@ -64,3 +64,18 @@ def test_maps_that_change_are_said_to_change(tmp_path):
     values = {"networks": {"regular": {"change_fast": 0.05}, "stripped": {"change_fast": 0.01}}}
     assert claims.scaled_maps(records(tmp_path, None, ({"image": 1}, values)))[1] == "does not"
     assert claims.scaled_maps(read(ROOT / "results" / "fig4" / "real.json"))[1] == "reproduces"
+
+
+def test_a_run_that_is_not_complete_says_so(tmp_path):
+    (tmp_path / "fig4").mkdir()
+    records(
+        tmp_path / "fig4",
+        None,
+        ({"image": 1}, {"networks": {"regular": {"change_fast": 0.05}, "X": {"change_fast": 0.0}}}),
+    )
+    (claim,) = (each for each in claims.CLAIMS if each.item == "fig4")
+    (row,) = claims.judged(claim, tmp_path)
+    assert "Not complete" not in row[3]
+    (tmp_path / "fig4" / "real.md").write_text("# x\n\n**Not complete: 3 of 4 pieces are missing.**\n")
+    (row,) = claims.judged(claim, tmp_path)
+    assert row[3].endswith("Not complete: 3 of 4 pieces are missing.")

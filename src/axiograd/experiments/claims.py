@@ -14,7 +14,7 @@ from axiograd.experiments.chunks import Moments, moments
 from axiograd.experiments.image_networks import FAMILIES
 from axiograd.experiments.nhanes.figure import PAPER_LEFT, PAPER_RIGHT, left_outcomes, right_outcomes
 from axiograd.experiments.paper import EFFICIENCY, FIG3_CONVERGED, TABLE2_DIFFERENCE, TABLE2_TOP5
-from axiograd.experiments.records import Records, markdown_table, read
+from axiograd.experiments.records import Records, markdown_table, read, unfinished
 from axiograd.experiments.table2_training import NETWORKS
 
 Verdict = Literal["reproduces", "in part", "does not"]
@@ -174,7 +174,7 @@ def cheaper(records: Records) -> tuple[str, Verdict]:
     said = ", ".join(f"{name} {ratio:.0f} ×" for name, ratio in found.items())
     largest = max(found.values())
     verdict: Verdict = "reproduces" if largest >= EFFICIENCY.time_ratio else "in part" if largest > 10 else "does not"  # noqa: PLR2004
-    return f"{said} (paper, ResNet-50 on a GPU: {EFFICIENCY.time_ratio:g} ×)", verdict
+    return f"{said}, all references in one batch (paper, ResNet-50 on a GPU: {EFFICIENCY.time_ratio:g} ×)", verdict
 
 
 CLAIMS = (
@@ -223,7 +223,14 @@ def judged(claim: Claim, results: Path) -> Iterator[tuple[str, ...]]:
                 found, verdict = claim.judge(records)
             except (KeyError, ValueError):  # a network or a method that has not been run yet
                 return
-            yield claim.says, claim.where, f"{records.data} (`{claim.item}`)", found, verdict
+            missing = f" {unfinished(path)}" if unfinished(path) else ""
+            yield (
+                claim.says,
+                claim.where,
+                f"{records.data} (`{claim.item}`)",
+                f"{found}.{missing}" if missing else found,
+                verdict,
+            )
             return
 
 

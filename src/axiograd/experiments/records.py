@@ -6,6 +6,7 @@ import json
 import math
 import os
 import platform
+import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -138,6 +139,13 @@ def read(path: str | os.PathLike[str]) -> Records:
     last = pieces[-1] if pieces else Piece({}, {}, "", {})
     records.command, records.versions = last.command, dict(last.versions)
     return records
+
+
+def unfinished(path: Path) -> str:
+    """What the page beside some records says is missing, or "": only a run knows the whole of its work."""
+    page = path.with_suffix(".md")
+    found = re.search(r"^\*\*(Not complete:.*)\*\*$", page.read_text(), re.MULTILINE) if page.is_file() else None
+    return found[1] if found else ""
 
 
 def current_versions(**further: str) -> dict[str, str]:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from axiograd.experiments import claims
 from axiograd.experiments.item import Item
-from axiograd.experiments.records import provenance, read
+from axiograd.experiments.records import provenance, read, unfinished
 from axiograd.experiments.reproduce import ITEMS, find, older_than_their_code
 from axiograd.runs.files import write_atomically
 
@@ -47,10 +47,8 @@ def section(item: Item, records_path: Path, docs: Path) -> Iterator[str]:
     records = read(records_path)
     scale = records_path.stem
     yield f"### {SCALES[scale]} {records.data}"
-    # Only a run knows what is missing; it says so in its own page.
-    own = records_path.with_suffix(".md")
-    if own.is_file() and (found := re.search(r"^\*\*Not complete:.*$", own.read_text(), re.MULTILINE)):
-        yield found[0]
+    if missing := unfinished(records_path):
+        yield f"**{missing}**"
     yield item.table(records).markdown()
     picture = records_path.with_suffix(".png")
     if picture.is_file():
