@@ -3,11 +3,7 @@
 from axiograd._target import LinearTarget as LinearTarget
 from axiograd.attribution._euler import InexactWarning as InexactWarning
 from axiograd.attribution.attribution_dataset import AttributionDataset as AttributionDataset
-from axiograd.attribution.base import (
-    Attribution as Attribution,
-    Completeness as Completeness,
-    Explanation as Explanation,
-)
+from axiograd.attribution.base import Attribution as Attribution
 from axiograd.attribution.captum import CaptumMethod as CaptumMethod
 from axiograd.attribution.dataset import attribute_dataset as attribute_dataset
 from axiograd.attribution.expected_gradients import ExpectedGradients as ExpectedGradients
@@ -17,5 +13,6 @@ from axiograd.attribution.integrated_gradients import IntegratedGradients as Int
 from axiograd.attribution.log_gradient import LogGradient as LogGradient
 from axiograd.attribution.quantus import quantus_explain as quantus_explain
 from axiograd.attribution.random_attribution import RandomAttribution as RandomAttribution
+from axiograd.attribution.results import Completeness as Completeness, Explanation as Explanation
 from axiograd.attribution.saliency import Saliency as Saliency
 from axiograd.attribution.x_gradient import XGradient as XGradient

@@ -12,81 +12,15 @@ from typing import Any, ClassVar, Literal, overload
 import torch
 from torch import Tensor
 
-from axiograd._notebook import shown_by
 from axiograd._target import LinearTarget, select
-from axiograd._typing import Attributions, Inputs, Target
+from axiograd._typing import Inputs, Target
 from axiograd.attribution.arguments import Arguments, Model
 from axiograd.attribution.layer import FromLayer, Layer
 from axiograd.attribution.passes import Pass, detached, differentiate, run
+from axiograd.attribution.results import Completeness, Explanation
 from axiograd.attribution.state import attribution_pass
 from axiograd.errors import BaselineError, DisconnectedError
 from axiograd.homogeneity.model import out_of_parallel, runnable
-
-
-@dataclass(frozen=True)
-class Explanation:
-    """The outputs of one forward pass and the attributions of the scores that the target selects from them.
-
-    >>> from axiograd import InputXGradient
-    >>> explanation = InputXGradient(lambda x: 2 * x).explain(torch.tensor([[1.0, 3.0]]), target=1)
-    >>> explanation.outputs, explanation.attributions, explanation.baseline
-    (tensor([[2., 6.]]), tensor([[0., 6.]]), 'zero')
-    """
-
-    outputs: Any
-    attributions: Attributions
-    target: Target
-    method: str = ""
-    baseline: str = "zero"
-    #: What was explained, as it was given.
-    inputs: Any = None
-
-    _repr_html_ = shown_by("explanation_html")
-
-    def to_shap(self, names: Sequence[str] | None = None) -> Any:
-        """A `shap.Explanation` (values, base values, data, names), for shap's waterfall and beeswarm plots."""
-        from axiograd.attribution.shap_values import to_shap
-
-        return to_shap(self, names)
-
-
-def relative_to(delta: Tensor, scale: float) -> Tensor:
-    """|delta| / scale; where nothing changes there is nothing to explain, and any delta is infinitely too much.
-
-    >>> relative_to(torch.tensor([0.0, 2.0]), 4.0), relative_to(torch.tensor([0.0, 2.0]), 0.0)
-    (tensor([0.0000, 0.5000]), tensor([0., inf]))
-    """
-    return delta.abs() / scale if scale > 0 else torch.where(delta == 0, 0.0, torch.inf).to(delta)
-
-
-@dataclass(frozen=True)
-class Completeness:
-    """How far attributions are from adding up to F(x) − F(x′), per sample and relative to the outputs' scale.
-
-    >>> from axiograd import InputXGradient
-    >>> InputXGradient(lambda x: x.sum(1) + 1).completeness(torch.tensor([[1.0, 3.0]])).delta
-    tensor([0.])
-    """
-
-    delta: Tensor
-    relative: Tensor
-    scale: float
-    baseline: str
-
-    @classmethod
-    def of(cls, delta: Tensor, difference: Tensor, baseline: str) -> Completeness:
-        """From Σ attribution − (F(x) − F(x′)) and F(x) − F(x′), of which the scale is the root mean square."""
-        scale = float(difference.double().square().mean().sqrt())
-        return cls(delta, relative_to(delta, scale), scale, baseline)
-
-    _repr_html_ = shown_by("result_html")
-
-    def __str__(self) -> str:
-        worst, mean = float(self.relative.max()), float(self.relative.mean())
-        return (
-            f"relative completeness error {mean:.1e} on average, {worst:.1e} at most "
-            f"(scale: root mean square of F(x) - F(x') = {self.scale:.4g}; baseline: {self.baseline})"
-        )
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,9 @@ from axiograd.attribution.rows import Rows, rows_of
 from axiograd.attribution.store import Index, Store
 from axiograd.errors import ConfigurationError, InputError, StorageError
 from axiograd.homogeneity.tracing.surroundings import module_of
-from axiograd.runs.identity import describe, digest, plain, refuse_other
+from axiograd.runs.differences import plain, refuse_other
+from axiograd.runs.digests import digest
+from axiograd.runs.identity import describe
 from axiograd.runs.progress import progress_bar
 from axiograd.runs.samples import spread
 from axiograd.runs.tensors import safetensors

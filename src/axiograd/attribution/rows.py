@@ -12,9 +12,10 @@ from axiograd._target import LinearTarget, logits
 from axiograd._typing import Target
 from axiograd.attribution._single_pass import SinglePass
 from axiograd.attribution.arguments import Arguments
-from axiograd.attribution.base import Attribution, Explanation
+from axiograd.attribution.base import Attribution
 from axiograd.attribution.passes import run
 from axiograd.attribution.random_attribution import RandomAttribution
+from axiograd.attribution.results import Explanation
 from axiograd.attribution.x_gradient import XGradient
 from axiograd.errors import NotFiniteError, TargetError
 

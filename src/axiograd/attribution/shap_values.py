@@ -14,7 +14,7 @@ from axiograd.attribution.arguments import Arguments
 from axiograd.errors import InputError, MissingExtraError
 
 if TYPE_CHECKING:
-    from axiograd.attribution.base import Explanation
+    from axiograd.attribution.results import Explanation
 
 
 def to_shap(explanation: Explanation, names: Sequence[str] | None = None) -> Any:

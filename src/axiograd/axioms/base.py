@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from axiograd.attribution.base import relative_to
+from axiograd.attribution.results import relative_to
 from axiograd.axioms.network import Network
 from axiograd.axioms.subject import Subject
 

@@ -19,8 +19,8 @@ from axiograd.cli.samples import Samples
 from axiograd.errors import ConfigurationError, StorageError
 from axiograd.metrics import Blur, best_overlap, energy_inside, masking_curves, pointing_game
 from axiograd.metrics.masking_value import MaskingValue
+from axiograd.runs.differences import differences, plain
 from axiograd.runs.files import write_atomically
-from axiograd.runs.identity import differences, plain
 
 MASKING = ("KPM", "KNM", "KAM", "RAM")
 LOCALISATION = ("energy inside", "pointing game", "best IoU")

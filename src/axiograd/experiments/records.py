@@ -19,8 +19,8 @@ import torch
 from axiograd._version import __version__
 from axiograd.errors import ConfigurationError, StorageError
 from axiograd.experiments.code import commit
+from axiograd.runs.differences import differences
 from axiograd.runs.files import write_atomically
-from axiograd.runs.identity import differences
 
 FORMAT = 1
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -18,60 +17,13 @@ import torch
 from torch import Tensor, nn
 
 from axiograd._functions import global_values, own_values
-from axiograd.errors import StorageError
+from axiograd.runs.differences import UNNAMED, unnamed
+from axiograd.runs.digests import digest
 
 #: Objects hold objects that hold objects; what matters is near the surface.
 _DEPTH = 6
-#: What begins with this could not be described in full: a change of it may go unnoticed.
-UNNAMED = "unnamed: "
 #: Ours; like the code of installed packages, it is known by its name and not looked into.
 _OURS = "axiograd"
-#: Bytes of a tensor that are read in full; of a larger one, a sum over everything and rows spread over the whole.
-_WHOLE = 2**28
-_ROWS = 4096
-#: Differences that a message lists.
-_LISTED = 12
-
-
-def digest(*parts: bytes | str | Tensor) -> str:
-    """A short SHA-256 of tensors (dtype, shape and values), texts and bytes.
-
-    >>> digest(torch.zeros(2)) == digest(torch.zeros(2)), digest(torch.zeros(2)) == digest(torch.zeros(2, 1))
-    (True, False)
-    """
-    sha = hashlib.sha256()
-    for part in parts:
-        if isinstance(part, Tensor):
-            sha.update(f"{part.dtype}{tuple(part.shape)}{part.layout}".encode())
-            for piece in _dense(part):
-                sha.update(_content(piece))
-        else:
-            sha.update(part.encode() if isinstance(part, str) else part)
-    return sha.hexdigest()[:16]
-
-
-def _dense(tensor: Tensor) -> tuple[Tensor, ...]:
-    """The dense tensors that one is made of."""
-    tensor = tensor.detach()
-    if tensor.is_quantized:
-        return (tensor.int_repr(), torch.tensor([float(tensor.q_scale())]))
-    if tensor.layout == torch.sparse_coo:
-        whole = tensor.coalesce()
-        return (whole.indices(), whole.values())
-    return (tensor if tensor.layout == torch.strided else tensor.to_dense(),)
-
-
-def _content(tensor: Tensor) -> Any:
-    if tensor.is_meta:
-        return b""
-    flat = tensor.cpu().contiguous().resolve_conj().resolve_neg()
-    if flat.nbytes <= _WHOLE or flat.dim() == 0 or len(flat) <= _ROWS:
-        return flat.reshape(-1).view(torch.uint8).numpy().data
-    rows = torch.linspace(0, len(flat) - 1, _ROWS, dtype=torch.float64).long()
-    every = flat.reshape(-1).view(torch.uint8)
-    words = every[: len(every) // 8 * 8].view(torch.int64)
-    total = int(words.sum()).to_bytes(8, "big", signed=True)
-    return bytes(flat[rows].reshape(-1).view(torch.uint8).numpy().data) + total
 
 
 def describe(value: Any) -> Any:
@@ -337,57 +289,3 @@ def _code(code: CodeType) -> str:
 def _constant(value: Any) -> str:
     """As `repr` has it, but for sets of texts, whose order differs from process to process."""
     return f"set {sorted(map(repr, value))}" if isinstance(value, frozenset) else repr(value)
-
-
-def plain(described: Any) -> Any:
-    """As JSON gives it back, so that descriptions compare equal before and after a file."""
-    return json.loads(json.dumps(described))
-
-
-def unnamed(described: Any) -> list[str]:
-    """Where something could not be described in full, so that a change of it may go unnoticed.
-
-    >>> unnamed({"loss": describe(lambda x: x)})
-    ['loss (a lambda)']
-    """
-    found = (
-        (name.removesuffix(".name"), value.removeprefix(UNNAMED))
-        for name, value in _flat(described)
-        if isinstance(value, str) and value.startswith(UNNAMED)
-    )
-    return [f"{name} ({what})" for name, what in found]
-
-
-def differences(found: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]:
-    """Every setting in which two described runs differ, with both values.
-
-    >>> differences({"method": {"n_steps": 8}}, {"method": {"n_steps": 16}})
-    ['method.n_steps (there: 8, here: 16)']
-    """
-    there, here = dict(_flat(found)), dict(_flat(expected))
-    nothing = "nothing"
-    return [
-        f"{name} (there: {there.get(name, nothing)}, here: {here.get(name, nothing)})"
-        for name in {**there, **here}
-        if there.get(name, nothing) != here.get(name, nothing)
-    ]
-
-
-def refuse_other(folder: Path, found: Mapping[str, Any], expected: Mapping[str, Any], advice: str) -> None:
-    """Raise unless both descriptions are of one run; the message lists what changed."""
-    if changed := differences(found, expected):
-        more = f"; and {len(changed) - _LISTED} more" if len(changed) > _LISTED else ""
-        raise StorageError(
-            f"{folder} belongs to another run; different are {'; '.join(changed[:_LISTED])}{more}. {advice}"
-        )
-
-
-def _flat(described: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(described, Mapping):
-        for key, value in described.items():
-            yield from _flat(value, f"{name}.{key}" if name and key else name or str(key))
-    elif isinstance(described, list) and any(isinstance(one, Mapping | list) for one in described):
-        for place, value in enumerate(described):
-            yield from _flat(value, f"{name}[{place}]")
-    else:
-        yield name, described

@@ -9,7 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from axiograd.runs.identity import UNNAMED, describe, digest, of_library
+from axiograd.runs.differences import UNNAMED
+from axiograd.runs.digests import digest
+from axiograd.runs.identity import describe, of_library
 
 #: Samples of a data set that are drawn, spread over the whole: all of a small one; of a list in memory, many more.
 _DRAWN, _SMALL, _LISTED = 32, 2048, 20_000

@@ -19,7 +19,9 @@ from axiograd.attribution.x_gradient import XGradient
 from axiograd.errors import AxiogradError, ConfigurationError, InputError, NotFiniteError, TargetError
 from axiograd.export.card import versions, weights_hash
 from axiograd.homogeneity.tracing.surroundings import modules_behind
-from axiograd.runs.identity import describe, digest, plain
+from axiograd.runs.differences import plain
+from axiograd.runs.digests import digest
+from axiograd.runs.identity import describe
 from axiograd.scale.reading import Broken, as_sample
 from axiograd.scale.summaries import Columns, Summary, Windows, as_maps, gini
 from axiograd.scale.table import COLUMNS, as_table, schema_of

@@ -14,8 +14,9 @@ from typing import Any, Literal, get_args
 from axiograd import errors
 from axiograd._version import __version__
 from axiograd.errors import AxiogradError, ConfigurationError, MissingExtraError
+from axiograd.runs.differences import plain
 from axiograd.runs.files import write_atomically
-from axiograd.runs.identity import describe, plain
+from axiograd.runs.identity import describe
 from axiograd.runs.progress import progress_bar
 from axiograd.scale.attribute import Attribute, first_sample
 from axiograd.scale.folder import STATISTICS, Folder

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from axiograd.errors import DataMissingError, StorageError
+from axiograd.runs.differences import refuse_other
 from axiograd.runs.files import alone, replacing, write_atomically, writing
-from axiograd.runs.identity import refuse_other
 from axiograd.scale.table import pyarrow
 
 #: Beside the parts; readers of Parquet folders pass over names that begin with an underscore or a dot.

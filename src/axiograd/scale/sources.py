@@ -13,7 +13,7 @@ from torch import Tensor
 from axiograd.datasets.folders import DamagedImageError
 from axiograd.datasets.tensors import TensorData
 from axiograd.errors import ConfigurationError, DataMissingError, InputError, StorageError
-from axiograd.runs.identity import digest
+from axiograd.runs.digests import digest
 from axiograd.scale.reading import Broken, as_sample
 from axiograd.scale.table import pyarrow
 

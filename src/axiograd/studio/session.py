@@ -18,8 +18,8 @@ import numpy as np
 
 from axiograd.datasets.marked import Pictures
 from axiograd.errors import InputError, StorageError
+from axiograd.runs.digests import digest
 from axiograd.runs.files import alone, check_writable, write_atomically
-from axiograd.runs.identity import digest
 from axiograd.studio.clusters import in_turns
 from axiograd.studio.marks import Marks
 from axiograd.studio.survey import Survey

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from axiograd.errors import AxiogradError, ConfigurationError, StorageError
+from axiograd.runs.differences import differences, refuse_other, unnamed
+from axiograd.runs.digests import digest
 from axiograd.runs.files import alone, writing
-from axiograd.runs.identity import differences, digest, refuse_other, unnamed
 from axiograd.runs.tensors import load_tensors, safetensors, save_tensors
 from axiograd.training import checkpoint
 from axiograd.training.checkpoint import (

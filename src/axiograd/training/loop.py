@@ -14,7 +14,8 @@ from torch import nn
 
 from axiograd.errors import ConfigurationError, NotFiniteError, ProcessLostError
 from axiograd.priors.batch_mean import weighing
-from axiograd.runs.identity import describe, plain, structure
+from axiograd.runs.differences import plain
+from axiograd.runs.identity import describe, structure
 from axiograd.runs.progress import progress_bar
 from axiograd.runs.samples import describe_samples
 from axiograd.training.batches import Batch, Order, loader
