@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 SCALE = "How it is run"
 
 
+@options.grouped
 def attribute(
     spec: options.Spec,
     data: Annotated[
@@ -55,21 +56,13 @@ def attribute(
     target: Annotated[str, typer.Option(help="predicted, label, or a class by number or name.")] = "predicted",
     classes: options.Classes = None,
     column: Annotated[str | None, typer.Option(help="Column of Parquet files that holds the inputs.")] = None,
-    preprocess: options.Preprocessing = None,
-    size: options.Size = None,
-    mean: options.Mean = None,
-    std: options.Std = None,
-    label: options.Label = None,
-    drop: options.Drop = None,
-    missing: options.Missing = "error",
-    statistics: options.Statistics = None,
     split: Annotated[str | None, typer.Option(help="Split of a data set.")] = None,
     limit: options.Limit = None,
     batch_size: options.Batch = 32,
     steps: options.Steps = 128,
     seed: options.Seed = 0,
     *,
-    standardise: options.Standardise = False,
+    reading: options.Reading,
     download: options.Download = False,
     json: options.Json = False,
 ) -> None:
@@ -90,22 +83,7 @@ def attribute(
         check_writable(out)
         kept = read_summaries(options.read_list(summary), region or [])
         given = read_model(spec, weights, settings, download=download)
-        source, prepared = _source(
-            given,
-            data,
-            column=column,
-            limit=limit,
-            preprocess=preprocess,
-            size=size,
-            mean=mean,
-            std=std,
-            label=label,
-            drop=drop,
-            missing=missing,
-            standardise=standardise,
-            statistics=statistics,
-            split=split,
-        )
+        source, prepared = _source(given, data, reading, split=split, column=column, limit=limit)
         source, chosen = _matched(given, source, classes, target)
         maker = Maker(
             _absolute(spec),
@@ -224,7 +202,15 @@ def read_summaries(names: list[str], regions: list[str]) -> list[Any]:
     return [*found, Regions(boxes)] if boxes else found
 
 
-def _source(given: Given, data: list[str], *, column: str | None, limit: int | None, **how: Any) -> tuple[Source, str]:
+def _source(
+    given: Given,
+    data: list[str],
+    reading: options.Reading,
+    *,
+    split: str | None,
+    column: str | None,
+    limit: int | None,
+) -> tuple[Source, str]:
     """Rows by number, and how they are prepared, in words."""
     from axiograd.cli.inputs import read_inputs
     from axiograd.cli.preprocess import choose
@@ -233,17 +219,16 @@ def _source(given: Given, data: list[str], *, column: str | None, limit: int | N
     path = Path(data[0])
     parquet = path.suffix == ".parquet" or (path.is_dir() and any(path.glob("**/*.parquet")))
     if len(data) == 1 and (parquet or path.suffix == ".npy"):
-        pixels = {key: how[key] for key in ("size", "mean", "std")}
-        prepared = choose(given.base, given.model, known=given.known, preset=how["preprocess"], **pixels)
+        prepared = choose(given.base, given.model, known=given.known, **reading.given)
         source: Source
         if parquet:
-            source = ParquetFiles(path, column=column, label=how["label"], preprocess=prepared)
+            source = ParquetFiles(path, column=column, label=reading.label, preprocess=prepared)
         else:
             source = NumpyFile(path, prepared)
         return Relabelled(source, limit=limit), f"images: {prepared}; numbers: as they are"
     if column is not None:
         raise ConfigurationError(f"--column {column}: columns are for Parquet files.")
-    samples = read_inputs(given, data, **how)
+    samples = read_inputs(given, data, reading, split=split)
     rows = samples.rows or range(len(samples))
     listed = Listed(samples.source, samples.names, _Reader(samples.read, tuple(rows)), samples.labels, samples.features)
     return Relabelled(listed, _classes_of(samples.classes), limit), samples.prepared

@@ -72,7 +72,11 @@ def check(
         given = read_model(spec, weights, settings, download=download)
         if bias and examples:
             show_bias(
-                output, given, read_inputs(given, examples, preprocess=preprocess, label=label), n_examples, classes
+                output,
+                given,
+                read_inputs(given, examples, options.Reading(preprocess, label=label)),
+                n_examples,
+                classes,
             )
             raise typer.Exit(0)
         model = given.model.train(train)

@@ -26,6 +26,7 @@ _EXAMPLES, _FITTED = 16, 160
 _LITTLE = 0.5
 
 
+@options.grouped
 def convert(
     context: typer.Context,
     spec: options.Spec,
@@ -46,16 +47,8 @@ def convert(
     n_examples: Annotated[
         int | None, typer.Option(help="How many of them are used: 160 for strip, 16 for lift.", min=2)
     ] = None,
-    preprocess: options.Preprocessing = None,
-    size: options.Size = None,
-    mean: options.Mean = None,
-    std: options.Std = None,
-    label: options.Label = None,
-    drop: options.Drop = None,
-    missing: options.Missing = "error",
-    statistics: options.Statistics = None,
     *,
-    standardise: options.Standardise = False,
+    reading: options.Reading,
     download: options.Download = False,
     json: options.Json = False,
 ) -> None:
@@ -92,19 +85,7 @@ def convert(
         if examples is None:
             x, source = example_input(model, shape), "random inputs from the standard normal distribution"
         else:
-            samples = read_inputs(
-                bare,
-                examples,
-                preprocess=preprocess,
-                size=size,
-                mean=mean,
-                std=std,
-                label=label,
-                drop=drop,
-                missing=missing,
-                standardise=standardise,
-                statistics=statistics,
-            )
+            samples = read_inputs(bare, examples, reading)
             _, x, source = spread(samples, model, n_examples or (_FITTED if how == "strip" else _EXAMPLES))
             table = table if samples.table is None else samples.table.stored or table
         images, x = x, x[:_EXAMPLES]

@@ -17,6 +17,7 @@ METRICS = ("accuracy", "completeness", "masking", "localisation")
 ARROWS = {"KPM": "↑", "KNM": "↓", "KAM": "↑", "RAM": "↓", "energy inside": "↑", "pointing game": "↑", "best IoU": "↑"}
 
 
+@options.grouped
 def evaluate(
     context: typer.Context,
     spec: options.Spec,
@@ -40,19 +41,11 @@ def evaluate(
     classes: options.Classes = None,
     split: Annotated[str | None, typer.Option(help="Split of a data set.  [default: val or test]")] = None,
     limit: options.Limit = None,
-    preprocess: options.Preprocessing = None,
-    size: options.Size = None,
-    mean: options.Mean = None,
-    std: options.Std = None,
-    label: options.Label = None,
-    drop: options.Drop = None,
-    missing: options.Missing = "error",
-    statistics: options.Statistics = None,
     batch_size: options.Batch = 8,
     steps: options.Steps = 128,
     seed: options.Seed = 0,
     *,
-    standardise: options.Standardise = False,
+    reading: options.Reading,
     skip_damaged: options.SkipDamaged = False,
     download: options.Download = False,
     json: options.Json = False,
@@ -80,20 +73,7 @@ def evaluate(
 
         names = read_methods(methods)
         given = read_model(spec, weights, settings, download=download)
-        samples = read_inputs(
-            given,
-            data,
-            preprocess=preprocess,
-            size=size,
-            mean=mean,
-            std=std,
-            label=label,
-            drop=drop,
-            missing=missing,
-            standardise=standardise,
-            statistics=statistics,
-            split=split,
-        )
+        samples = read_inputs(given, data, reading, split=split)
         model, pixels = given.model, samples.pixels
         if samples.boxes is not None and pixels and (pixels.transform.resize or pixels.transform.crop):
             output.note("The boxes do not fit resized images: no localisation (--preprocess pixels keeps the size).")

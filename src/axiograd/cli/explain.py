@@ -23,6 +23,7 @@ KINDS = ("overlay", "signed", "positive")
 _SHOWN = 40
 
 
+@options.grouped
 def explain(
     context: typer.Context,
     spec: options.Spec,
@@ -41,14 +42,6 @@ def explain(
     target: Annotated[str, typer.Option(help="predicted, label, or a class by number or name.")] = "predicted",
     classes: options.Classes = None,
     top: Annotated[int, typer.Option(help="How many of the top classes are shown.", min=1)] = 3,
-    preprocess: options.Preprocessing = None,
-    size: options.Size = None,
-    mean: options.Mean = None,
-    std: options.Std = None,
-    label: options.Label = None,
-    drop: options.Drop = None,
-    missing: options.Missing = "error",
-    statistics: options.Statistics = None,
     split: Annotated[str | None, typer.Option(help="Split of a data set.")] = None,
     limit: options.Limit = None,
     batch_size: options.Batch = 8,
@@ -66,7 +59,7 @@ def explain(
         ),
     ] = None,
     *,
-    standardise: options.Standardise = False,
+    reading: options.Reading,
     skip_damaged: options.SkipDamaged = False,
     figures: Annotated[bool, typer.Option(help="Write a PNG per sample.")] = True,
     arrays: Annotated[bool, typer.Option(help="Write attributions.safetensors.")] = True,
@@ -119,20 +112,7 @@ def explain(
             )
             return
         given = read_model(spec, weights, settings, download=download)
-        samples = read_inputs(
-            given,
-            inputs,
-            preprocess=preprocess,
-            size=size,
-            mean=mean,
-            std=std,
-            label=label,
-            drop=drop,
-            missing=missing,
-            standardise=standardise,
-            statistics=statistics,
-            split=split,
-        )
+        samples = read_inputs(given, inputs, reading, split=split)
         if limit is not None:
             samples = samples.choose(range(min(limit, len(samples))))
         chosen = Methods(names, given.model, context.params, steps=steps, seed=seed)

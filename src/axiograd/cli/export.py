@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _PLACES = ("outside", "inside")
 
 
+@options.grouped
 def export(
     spec: options.Spec,
     out: Annotated[
@@ -34,10 +35,6 @@ def export(
     preprocessing: Annotated[
         str, typer.Option(help="inside: the file takes uint8 images of any size; outside: what the model takes.")
     ] = "outside",
-    preprocess: options.Preprocessing = None,
-    size: options.Size = None,
-    mean: options.Mean = None,
-    std: options.Std = None,
     classes: Annotated[
         Path | None, typer.Option(help="Names of the classes, one per line or JSON; kept in the file.")
     ] = None,
@@ -52,6 +49,7 @@ def export(
         float, typer.Option(help="How far the file may be from PyTorch, relative to the largest attribution.")
     ] = 1e-5,
     *,
+    pixels: options.Pixels,
     sizes: Annotated[bool, typer.Option("--sizes", help="Leave height and width of images free.")] = False,
     download: options.Download = False,
     json: options.Json = False,
@@ -78,7 +76,7 @@ def export(
 
         given = read_model(spec, weights, settings, download=download)
         model = given.model
-        prepared = choose(given.base, model, known=given.known, preset=preprocess, size=size, mean=mean, std=std)
+        prepared = choose(given.base, model, known=given.known, **pixels.given)
         inputs = example_input(model, _shape(spec, weights, shape))
         if shape is None and (page is not None or preprocessing == "inside"):
             inputs = _of_size(model, inputs, prepared.transform.crop)

@@ -16,7 +16,7 @@ from typer.models import OptionInfo
 from axiograd.cli.classes import ClassNames
 from axiograd.cli.converted import BuildRecipe
 from axiograd.cli.libraries import about, build, library_of
-from axiograd.cli.options import read_list, read_settings
+from axiograd.cli.options import Reading, read_list, read_settings
 from axiograd.cli.prepared import Prepared
 from axiograd.cli.preprocess import choose
 from axiograd.cli.samples import Samples, check_width, read_samples
@@ -101,26 +101,18 @@ def pixels_of(recipe: BuildRecipe | None, path: str | Path) -> Prepared | None:
         raise StorageError(f"{path} has a recipe that cannot be read: {str(error)[:200]}") from error
 
 
-def read_inputs(
-    given: Given,
-    inputs: list[str],
-    *,
-    preprocess: str | None = None,
-    size: int | None = None,
-    mean: str | None = None,
-    std: str | None = None,
-    label: str | None = None,
-    drop: str | None = None,
-    missing: str = "error",
-    standardise: bool = False,
-    statistics: Path | None = None,
-    split: str | None = None,
-) -> Samples:
+def read_inputs(given: Given, inputs: list[str], reading: Reading, *, split: str | None = None) -> Samples:
     """The samples, prepared as the options say, or as the model's file says, or as is guessed."""
     pixels = given.pixels
-    if pixels is None or preprocess or size or mean or std:
-        pixels = choose(given.base, given.model, known=given.known, preset=preprocess, size=size, mean=mean, std=std)
-    tables = TableOptions(label, tuple(read_list(drop)), missing, standardise, statistics or given.schema)
+    if pixels is None or any(reading.given.values()):
+        pixels = choose(given.base, given.model, known=given.known, **reading.given)
+    tables = TableOptions(
+        reading.label,
+        tuple(read_list(reading.drop)),
+        reading.missing,
+        reading.standardise,
+        reading.statistics or given.schema,
+    )
     samples = read_samples(read_list(inputs), pixels, tables, split=split)
     check_width(samples, given.model)
     return samples

@@ -1,5 +1,9 @@
 """Options that several subcommands share."""
 
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -142,6 +146,55 @@ Classes = Annotated[
     Path | None,
     typer.Option(help="File with the model's class names, one per line or as JSON; or `imagenet` for its thousand."),
 ]
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """What is done to images."""
+
+    preprocess: Preprocessing = None
+    size: Size = None
+    mean: Mean = None
+    std: Std = None
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """As `axiograd.cli.preprocess.choose` takes them."""
+        return {"preset": self.preprocess, "size": self.size, "mean": self.mean, "std": self.std}
+
+
+@dataclass(frozen=True)
+class Reading(Pixels):
+    """What is done to images and tables."""
+
+    label: Label = None
+    drop: Drop = None
+    missing: Missing = "error"
+    statistics: Statistics = None
+    standardise: Standardise = False
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """A command in which a parameter that is one of the groups above stands for all of its options."""
+    parameters = inspect.signature(command, eval_str=True).parameters
+    groups: dict[str, type[Any]] = {
+        name: one.annotation for name, one in parameters.items() if is_dataclass(one.annotation)
+    }
+    flat: list[inspect.Parameter] = []
+    for name, one in parameters.items():
+        kept = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=one.annotation)
+        flat += list(inspect.signature(one.annotation).parameters.values()) if name in groups else [kept]
+    keyword = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in flat]
+
+    @wraps(command)
+    def called(**given: Any) -> None:
+        for name, group in groups.items():
+            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
+        command(**given)
+
+    called.__signature__ = inspect.Signature(keyword)  # type: ignore[attr-defined]  # where `inspect` and Typer look
+    called.__annotations__ = {one.name: one.annotation for one in keyword}
+    return called
 
 
 def read_settings(given: list[str] | None) -> dict[str, Any]:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 
+@options.grouped
 def studio(
     spec: Annotated[str | None, typer.Argument(metavar="[SPEC]", help=options.SPEC_HELP, show_default=False)] = None,
     *,
@@ -31,10 +32,7 @@ def studio(
     weights: options.Weights = None,
     settings: options.Settings = None,
     download: options.Download = False,
-    preprocess: options.Preprocessing = None,
-    size: options.Size = None,
-    mean: options.Mean = None,
-    std: options.Std = None,
+    pixels: options.Pixels,
     port: Annotated[int, typer.Option(help="Port on this machine; 0 is any that is free.", min=0, max=65535)] = 0,
     browser: Annotated[bool, typer.Option(help="Open the page in the browser.")] = True,
     json: options.Json = False,
@@ -61,7 +59,7 @@ def studio(
             origin = shapes.origin(pictures)
         else:
             given = options.read_settings(settings)
-            pictures, origin = _named(str(spec), data, weights, given, download, (preprocess, size, mean, std))
+            pictures, origin = _named(str(spec), data, weights, given, download, pixels)
         for line in pictures.skipped[:5]:
             output.say(f"Left out, as it cannot be decoded: {line}")
         with opened(pictures, origin, out, masks=masks, port=port) as running:
@@ -77,7 +75,7 @@ def studio(
 
 
 def _named(
-    spec: str, data: Path | None, weights: str | None, settings: dict[str, Any], download: bool, how: tuple[Any, ...]
+    spec: str, data: Path | None, weights: str | None, settings: dict[str, Any], download: bool, pixels: options.Pixels
 ) -> tuple[Any, Any]:
     """The images and the model that the command line names."""
     from functools import partial
@@ -88,11 +86,8 @@ def _named(
     from axiograd.datasets.marked import Pictures
     from axiograd.studio.network import Origin
 
-    preset, size, mean, std = how
     model = load_model(spec, weights, settings=settings, download=download)
-    prepared = choose(
-        base_spec(spec, weights), model, known=weights == "default", preset=preset, size=size, mean=mean, std=std
-    )
+    prepared = choose(base_spec(spec, weights), model, known=weights == "default", **pixels.given)
     pictures = Pictures.of_folder(str(data), prepared.transform, grey=prepared.grey)
     call = f"load_model({spec!r}, {weights!r}, settings={settings!r})"
     origin = Origin(
