@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
@@ -177,9 +177,8 @@ class Reading(Pixels):
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
     """A command in which a parameter that is one of the groups above stands for all of its options."""
     parameters = inspect.signature(command, eval_str=True).parameters
-    groups: dict[str, type[Any]] = {
-        name: one.annotation for name, one in parameters.items() if is_dataclass(one.annotation)
-    }
+    kinds = {name: one.annotation for name, one in parameters.items()}
+    groups = {name: kind for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, Pixels)}
     flat: list[inspect.Parameter] = []
     for name, one in parameters.items():
         kept = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=one.annotation)
