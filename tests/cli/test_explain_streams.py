@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from axiograd.cli import picturing
-from axiograd.cli.attributing import Attributed
+from axiograd.cli.attributing import AttributedSample
 from axiograd.errors import InputError
 from axiograd.runs.streamed import StreamedTensors
 from support.command import axiograd
@@ -19,7 +19,7 @@ SMALL = ("--size", "16", "--mean", "0.5", "--std", "0.5", "-m", "gradient")
 def test_samples_are_forgotten_and_pages_are_turned(mine, photos, tmp_path, monkeypatch):
     monkeypatch.setattr(picturing, "PAGE", 2)
     alive, most = weakref.WeakSet(), []
-    made = Attributed.__init__
+    made = AttributedSample.__init__
 
     def counted(self, *args, **kwargs):
         made(self, *args, **kwargs)
@@ -27,8 +27,8 @@ def test_samples_are_forgotten_and_pages_are_turned(mine, photos, tmp_path, monk
         gc.collect()
         most.append(len(alive))
 
-    monkeypatch.setattr(Attributed, "__init__", counted)
-    monkeypatch.setattr(Attributed, "__hash__", object.__hash__)
+    monkeypatch.setattr(AttributedSample, "__init__", counted)
+    monkeypatch.setattr(AttributedSample, "__hash__", object.__hash__)
     out = tmp_path / "o"
     done = axiograd("explain", f"{mine}:build", photos, *SMALL, "-o", out, "--batch-size", "1", "--json")
     assert done.code == 0, done.err

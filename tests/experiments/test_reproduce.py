@@ -12,7 +12,7 @@ import pytest
 from axiograd.errors import ConfigurationError
 from axiograd.experiments.item import Item, Plan, Setting, Table, Work
 from axiograd.experiments.records import read
-from axiograd.experiments.reproduce import ITEMS, Share, find, run
+from axiograd.experiments.reproduce import ITEMS, ProcessShare, find, run
 
 
 class Counting:
@@ -90,7 +90,7 @@ def test_parts_merge_into_what_one_process_gives(tmp_path):
     expected = whole.run(tmp_path / "one")
     parts = [Counting() for _ in range(3)]
     for number, part in enumerate(parts, start=1):
-        done = part.run(tmp_path / "three", share=Share(number, 3))
+        done = part.run(tmp_path / "three", share=ProcessShare(number, 3))
         assert done.missing == 6 - 2 * number
         complete = number == 3
         assert (tmp_path / "three" / "counting" / "real.md").exists() == complete
@@ -102,7 +102,7 @@ def test_parts_merge_into_what_one_process_gives(tmp_path):
 
 
 def test_another_number_of_processes_goes_on_with_what_the_first_ones_left(tmp_path):
-    Counting().run(tmp_path, share=Share(1, 3))
+    Counting().run(tmp_path, share=ProcessShare(1, 3))
     rest = Counting()
     done = rest.run(tmp_path)
     assert rest.computed == [1, 2, 4, 5]
@@ -112,9 +112,9 @@ def test_another_number_of_processes_goes_on_with_what_the_first_ones_left(tmp_p
 def test_a_stage_waits_for_the_one_before(tmp_path):
     first = Counting(stages=2)
     with pytest.raises(ConfigurationError, match="stage 1 of 2 has 3 pieces that other processes"):
-        first.run(tmp_path, share=Share(1, 2))
-    Counting(stages=2).run(tmp_path, share=Share(2, 2))
-    done = Counting(stages=2).run(tmp_path, share=Share(1, 2))
+        first.run(tmp_path, share=ProcessShare(1, 2))
+    Counting(stages=2).run(tmp_path, share=ProcessShare(2, 2))
+    done = Counting(stages=2).run(tmp_path, share=ProcessShare(1, 2))
     assert done.missing == 0
     assert read(tmp_path / "counting" / "real.json").get(total=6) == {"total": 55}
 
@@ -143,14 +143,14 @@ def test_only_render_computes_nothing(tmp_path):
 
 
 def test_shares(monkeypatch):
-    assert Share.ensure("3/4") == Share(3, 4)
+    assert ProcessShare.ensure("3/4") == ProcessShare(3, 4)
     for wrong in ("0/2", "3/2", "2", "a/b"):
         with pytest.raises(ConfigurationError, match="such as 2/8"):
-            Share.ensure(wrong)
-    assert Share.ensure(None) == Share(1, 1)
+            ProcessShare.ensure(wrong)
+    assert ProcessShare.ensure(None) == ProcessShare(1, 1)
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
-    assert Share.ensure(None) == Share(2, 2)
+    assert ProcessShare.ensure(None) == ProcessShare(2, 2)
 
 
 def test_every_item_is_there():

@@ -7,7 +7,7 @@ from axiograd.experiments import image_networks, table3
 from axiograd.experiments.image_networks import FAMILIES
 from axiograd.experiments.item import Setting
 from axiograd.experiments.records import read
-from axiograd.experiments.reproduce import Share
+from axiograd.experiments.reproduce import ProcessShare
 
 
 def test_quick(quick, tmp_path):
@@ -29,7 +29,7 @@ def test_draws_depend_on_the_chunk_alone(quick, small, tmp_path):
     last = next(w for w in work if w.key["method"] == "EG (1)" and w.key["images"] == [2, 3])
     alone = last.compute()
     for number in (1, 2):
-        quick("table3", share=Share(number, 2))
+        quick("table3", share=ProcessShare(number, 2))
     assert read(tmp_path / "table3" / "quick.json").get(**last.key) == alone
 
 

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from axiograd.homogeneity import Certificate, certify
 from axiograd.homogeneity.inputs import take_apart
-from axiograd.homogeneity.piecewise import _AFFINE, _FIXED, _Walk
+from axiograd.homogeneity.piecewise import _AFFINE, _FIXED, _PiecewiseWalk
 from axiograd.homogeneity.rules.piecewise import PRODUCTS
 from axiograd.homogeneity.tracing.program import trace
 from support.certificates.cases import inputs
@@ -29,7 +29,7 @@ def affine():
             return tuple(case.function(x.clone(), image.clone()) for case in cases)
 
         program = trace(model, take_apart(inputs(), additional_forward_args=None, wrt=None, baseline=None))
-        walk = _Walk()
+        walk = _PiecewiseWalk()
         nodes = list(program.graph_module.graph.nodes)
         walk.state |= {n: _AFFINE if n.name in program.inputs else _FIXED for n in nodes if n.op == "placeholder"}
         walk.run(nodes)

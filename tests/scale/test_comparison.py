@@ -8,7 +8,7 @@ import torch
 
 from axiograd.errors import ConfigurationError, DataMissingError, InputError, StorageError
 from axiograd.scale import Attribute, Listed, Windows, compare, write_attributions
-from axiograd.scale.permutation import Block, paired, two_samples
+from axiograd.scale.permutation import RowBlock, paired, two_samples
 from axiograd.scale.picture import comparison_plot
 from support.scale import Images, Slow, make, source, write
 
@@ -20,7 +20,7 @@ def welch(a, b):
 def test_t_is_welchs_and_p_is_that_of_all_permutations():
     values = np.random.default_rng(0).normal(size=(7, 2)) + np.array([[0.0, 3.0]]) * (np.arange(7) >= 4)[:, None]
     after = np.arange(7) >= 4
-    found = two_samples([Block(values, np.arange(7))], after, 20_000, 0)
+    found = two_samples([RowBlock(values, np.arange(7))], after, 20_000, 0)
     np.testing.assert_allclose(found.t[0], welch(values[:4], values[4:]), rtol=1e-4)
     every = [np.array(order) for order in permutations(range(7))]
     largest = np.array([np.abs(welch(values[order[:4]], values[order[4:]])).max() for order in every])
@@ -30,7 +30,7 @@ def test_t_is_welchs_and_p_is_that_of_all_permutations():
 
 def test_pairs_flip_signs():
     difference = np.random.default_rng(1).normal(size=(6, 1)) + 0.8
-    found = paired([Block(difference, np.arange(6))], 6, 20_000, 0)
+    found = paired([RowBlock(difference, np.arange(6))], 6, 20_000, 0)
     t = difference.mean() / np.sqrt(difference.var(ddof=1) / 6)
     np.testing.assert_allclose(found.t[0], [t], rtol=1e-4)
     signs = np.array(np.meshgrid(*[[-1, 1]] * 6)).reshape(6, -1)
@@ -46,7 +46,7 @@ def test_false_alarms_are_as_many_as_alpha_says():
         # Skewed, dependent, and one column that is nearly always zero, as a corner of a picture is.
         values = generator.exponential(size=(60, 1)) * generator.normal(size=(60, 5)) ** 2
         values[:, 4] *= generator.random(60) < 0.05
-        blocks = [Block(values, np.arange(60)), Block(values[::2, :2], np.arange(0, 60, 2))]
+        blocks = [RowBlock(values, np.arange(60)), RowBlock(values[::2, :2], np.arange(0, 60, 2))]
         found = two_samples(blocks, np.arange(60) >= 25, 99, trial)
         alarms += min(p.min() for p in found.p) <= 0.05
     # Binomial(400, 0.05): more than 34 has a chance of 0.001.

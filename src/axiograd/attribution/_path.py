@@ -23,7 +23,7 @@ _DEFAULT_ROWS = 64
 
 
 @dataclass(frozen=True)
-class Step:
+class PathStep:
     """One point on each sample's path: r + α · (x − r), and the weight of the gradient there."""
 
     references: tuple[Tensor, ...]
@@ -31,7 +31,7 @@ class Step:
     weight: float
 
 
-def integrate(method: Attribution, call: AttributionCall, steps: Sequence[Step], rows: int | None) -> list[Tensor]:
+def integrate(method: Attribution, call: AttributionCall, steps: Sequence[PathStep], rows: int | None) -> list[Tensor]:
     """Σ_s w_s · (x − r_s) ⊙ ∇F(r_s + α_s (x − r_s)), at most ``rows`` samples × steps in memory at once."""
     batch = call.arguments.batch
     if rows is None:
@@ -58,12 +58,12 @@ def integrate(method: Attribution, call: AttributionCall, steps: Sequence[Step],
     return [torch.cat(parts, dim=-x.dim()).to(x.dtype) for x, parts in pairs]
 
 
-def _chunks(steps: Sequence[Step], size: int) -> Iterator[Sequence[Step]]:
+def _chunks(steps: Sequence[PathStep], size: int) -> Iterator[Sequence[PathStep]]:
     for i in range(0, len(steps), size):
         yield steps[i : i + size]
 
 
-def _chunk_sum(method: Attribution, call: AttributionCall, samples: slice, steps: Sequence[Step]) -> list[Tensor]:
+def _chunk_sum(method: Attribution, call: AttributionCall, samples: slice, steps: Sequence[PathStep]) -> list[Tensor]:
     arguments = call.arguments.rows(samples)
     target = target_rows(call.target, samples, call.arguments.batch)
     n, batch = len(steps), arguments.batch

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from axiograd.attribution._path import Step, integrate
+from axiograd.attribution._path import PathStep, integrate
 from axiograd.attribution.arguments import Arguments, Model
 from axiograd.attribution.base import Attribution, AttributionCall, Computed
 from axiograd.attribution.integrated_gradients import check_count, check_rows
@@ -55,7 +55,7 @@ class ExpectedGradients(Attribution):
         generator = self.generator or (None if call.is_training_step else self._own)
         draws = self._draw(call.arguments, generator)
         alphas = torch.rand(self.n_samples, call.arguments.batch, generator=generator, dtype=torch.float64)
-        steps = [Step(r, alpha, 1 / self.n_samples) for r, alpha in zip(draws, alphas, strict=True)]
+        steps = [PathStep(r, alpha, 1 / self.n_samples) for r, alpha in zip(draws, alphas, strict=True)]
         outputs = run(call.model, call.arguments, call.arguments.features) if call.wants_outputs else None
         return Computed(integrate(self, call, steps, self.internal_batch_size), outputs, draws)
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from axiograd._typing import Inputs, Target
-from axiograd.attribution._path import Step, integrate
+from axiograd.attribution._path import PathStep, integrate
 from axiograd.attribution.arguments import Arguments, Model
 from axiograd.attribution.base import Attribution, AttributionCall, Computed
 from axiograd.attribution.layer import Layer
@@ -71,7 +71,7 @@ class IntegratedGradients(Attribution):
     def _compute(self, call: AttributionCall) -> Computed:
         nodes, weights = nodes_and_weights(self.method, self.n_steps)
         steps = [
-            Step(call.baselines, torch.tensor(alpha, dtype=torch.float64), float(weight))
+            PathStep(call.baselines, torch.tensor(alpha, dtype=torch.float64), float(weight))
             for alpha, weight in zip(nodes, weights, strict=True)
         ]
         outputs = run(call.model, call.arguments, call.arguments.features) if call.wants_outputs else None

@@ -63,7 +63,7 @@ NOTES: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, eq=False)
-class Column:
+class MethodColumn:
     """A method and how closely it can satisfy an axiom at all."""
 
     name: str
@@ -143,7 +143,7 @@ def references(seed: int = 0) -> Tensor:
     return torch.stack([row[list(order)] for row in rows for order in permutations(range(N_FEATURES))])
 
 
-def columns(*, n_steps: int = 512, n_samples: int = 1024, captum: bool = True) -> list[Column]:
+def columns(*, n_steps: int = 512, n_samples: int = 1024, captum: bool = True) -> list[MethodColumn]:
     """The methods of Table 1, and Captum's.
 
     Expected Gradients converge like 1/√n: the largest of some thousand differences of two runs is about 5/√n of the
@@ -164,19 +164,19 @@ def columns(*, n_steps: int = 512, n_samples: int = 1024, captum: bool = True) -
     for name, given in settings.items():
         entry = METHODS[name.removesuffix("-1")]
         if entry.needs_references:
-            found.append(Column(TITLES[name], partial(_with_references, entry, given), noise, drawn))
+            found.append(MethodColumn(TITLES[name], partial(_with_references, entry, given), noise, drawn))
         else:
             tolerance = _ROUNDING if entry.count is None else _QUADRATURE
-            found.append(Column(TITLES[name], partial(entry.build, **given), tolerance))
+            found.append(MethodColumn(TITLES[name], partial(entry.build, **given), tolerance))
     if captum:
         try:
             from captum.attr import LRP, DeepLift, GradientShap
         except ImportError:
             raise MissingExtraError("captum", "captum", "The audit of Captum's methods") from None
         found += [
-            Column("DeepLIFT", lambda model: CaptumMethod(model, DeepLift)),
-            Column("LRP", lambda model: CaptumMethod(model, LRP)),
-            Column("GradientShap (5)", partial(_WithBaselines, GradientShap), noise, drawn),
+            MethodColumn("DeepLIFT", lambda model: CaptumMethod(model, DeepLift)),
+            MethodColumn("LRP", lambda model: CaptumMethod(model, LRP)),
+            MethodColumn("GradientShap (5)", partial(_WithBaselines, GradientShap), noise, drawn),
         ]
     return found
 

@@ -62,7 +62,7 @@ def attribute(
     steps: options.Steps = 128,
     seed: options.Seed = 0,
     *,
-    reading: options.Reading,
+    reading: options.ReadingOptions,
     download: options.Download = False,
     json: options.Json = False,
 ) -> None:
@@ -205,7 +205,7 @@ def read_summaries(names: list[str], regions: list[str]) -> list[Any]:
 def _source(
     given: Given,
     data: list[str],
-    reading: options.Reading,
+    reading: options.ReadingOptions,
     *,
     split: str | None,
     column: str | None,

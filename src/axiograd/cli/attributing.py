@@ -22,7 +22,7 @@ _SCORES = 2
 
 
 @dataclass(frozen=True)
-class Attributed:
+class AttributedSample:
     """One sample: its scores, what was attributed, and each method's attribution."""
 
     place: int
@@ -55,7 +55,7 @@ def attribute(
     skip_damaged: bool,
     names: Callable[[int], ClassNames],
     progress: Callable[[int], object] = lambda _: None,
-) -> Iterator[Attributed]:
+) -> Iterator[AttributedSample]:
     """Attribute sample after sample, a batch at a time."""
     model = methods.model
     for places, x in samples.batches(batch, like_of(model), skip_damaged=skip_damaged):
@@ -68,7 +68,7 @@ def attribute(
         found = {name: methods.attribute(name, x, targets, first=places[0]) for name in methods.names}
         sums = {name: a.double().flatten(1).sum(1) for name, a in found.items() if METHODS[name].adds_up}
         for i, place in enumerate(places):
-            yield Attributed(
+            yield AttributedSample(
                 place,
                 samples.names[place],
                 x[i].cpu(),
@@ -143,7 +143,7 @@ def relative(deltas: Sequence[float], differences: Sequence[float]) -> list[floa
     return [None if math.isnan(value) else value for value in found]
 
 
-def describe(found: Attributed, names: Any, top: int) -> list[dict[str, Any]]:
+def describe(found: AttributedSample, names: Any, top: int) -> list[dict[str, Any]]:
     """The top classes of a sample for JSON; a single score stands alone."""
     if len(found.scores) == 1:
         return [{"score": float(found.scores[0])}]

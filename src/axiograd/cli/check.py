@@ -74,7 +74,7 @@ def check(
             show_bias(
                 output,
                 given,
-                read_inputs(given, examples, options.Reading(preprocess, label=label)),
+                read_inputs(given, examples, options.ReadingOptions(preprocess, label=label)),
                 n_examples,
                 classes,
             )

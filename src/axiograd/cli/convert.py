@@ -48,7 +48,7 @@ def convert(
         int | None, typer.Option(help="How many of them are used: 160 for strip, 16 for lift.", min=2)
     ] = None,
     *,
-    reading: options.Reading,
+    reading: options.ReadingOptions,
     download: options.Download = False,
     json: options.Json = False,
 ) -> None:

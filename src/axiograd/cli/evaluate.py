@@ -45,7 +45,7 @@ def evaluate(
     steps: options.Steps = 128,
     seed: options.Seed = 0,
     *,
-    reading: options.Reading,
+    reading: options.ReadingOptions,
     skip_damaged: options.SkipDamaged = False,
     download: options.Download = False,
     json: options.Json = False,

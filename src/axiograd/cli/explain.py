@@ -12,7 +12,7 @@ from axiograd.cli.output import Output, plain_table, speaking, words
 from axiograd.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from axiograd.cli.attributing import Attributed
+    from axiograd.cli.attributing import AttributedSample
     from axiograd.cli.classes import ClassNames
     from axiograd.cli.inputs import Given
     from axiograd.cli.methods import Methods
@@ -59,7 +59,7 @@ def explain(
         ),
     ] = None,
     *,
-    reading: options.Reading,
+    reading: options.ReadingOptions,
     skip_damaged: options.SkipDamaged = False,
     figures: Annotated[bool, typer.Option(help="Write a PNG per sample.")] = True,
     arrays: Annotated[bool, typer.Option(help="Write attributions.safetensors.")] = True,
@@ -172,7 +172,7 @@ def _explain(
     output.answer(answer)
 
 
-def _row(story: Story, each: Attributed, top: int) -> dict[str, Any]:
+def _row(story: Story, each: AttributedSample, top: int) -> dict[str, Any]:
     from axiograd.cli.attributing import describe
 
     return {

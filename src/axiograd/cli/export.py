@@ -49,7 +49,7 @@ def export(
         float, typer.Option(help="How far the file may be from PyTorch, relative to the largest attribution.")
     ] = 1e-5,
     *,
-    pixels: options.Pixels,
+    pixels: options.PixelOptions,
     sizes: Annotated[bool, typer.Option("--sizes", help="Leave height and width of images free.")] = False,
     download: options.Download = False,
     json: options.Json = False,

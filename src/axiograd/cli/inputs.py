@@ -16,7 +16,7 @@ from typer.models import OptionInfo
 from axiograd.cli.classes import ClassNames
 from axiograd.cli.converted import BuildRecipe
 from axiograd.cli.libraries import about, build, library_of
-from axiograd.cli.options import Reading, read_list, read_settings
+from axiograd.cli.options import ReadingOptions, read_list, read_settings
 from axiograd.cli.prepared import Prepared
 from axiograd.cli.preprocess import choose
 from axiograd.cli.samples import Samples, check_width, read_samples
@@ -101,7 +101,7 @@ def pixels_of(recipe: BuildRecipe | None, path: str | Path) -> Prepared | None:
         raise StorageError(f"{path} has a recipe that cannot be read: {str(error)[:200]}") from error
 
 
-def read_inputs(given: Given, inputs: list[str], reading: Reading, *, split: str | None = None) -> Samples:
+def read_inputs(given: Given, inputs: list[str], reading: ReadingOptions, *, split: str | None = None) -> Samples:
     """The samples, prepared as the options say, or as the model's file says, or as is guessed."""
     pixels = given.pixels
     if pixels is None or any(reading.given.values()):

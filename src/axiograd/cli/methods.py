@@ -34,7 +34,7 @@ def read_methods(given: list[str] | None, default: str = "x-gradient") -> list[s
 
 
 @dataclass
-class Cost:
+class MethodCost:
     """Passes that one sample took on average, and the seconds of all."""
 
     samples: int = 0
@@ -91,7 +91,7 @@ class Methods:
     ) -> None:
         self.names, self.model, self.call, self.steps, self.seed = tuple(names), model, call, steps, seed
         self.spec = str(call["spec"])
-        self.costs = {name: Cost() for name in names}
+        self.costs = {name: MethodCost() for name in names}
         self.references: Tensor | None = None
         self._warm = False
         self._certificates: dict[tuple[int, ...], Certificate] = {}

@@ -149,7 +149,7 @@ Classes = Annotated[
 
 
 @dataclass(frozen=True)
-class Pixels:
+class PixelOptions:
     """What is done to images."""
 
     preprocess: Preprocessing = None
@@ -164,7 +164,7 @@ class Pixels:
 
 
 @dataclass(frozen=True)
-class Reading(Pixels):
+class ReadingOptions(PixelOptions):
     """What is done to images and tables."""
 
     label: Label = None
@@ -178,7 +178,7 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     """A command in which a parameter that is one of the groups above stands for all of its options."""
     parameters = inspect.signature(command, eval_str=True).parameters
     kinds = {name: one.annotation for name, one in parameters.items()}
-    groups = {name: kind for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, Pixels)}
+    groups = {name: kind for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, PixelOptions)}
     flat: list[inspect.Parameter] = []
     for name, one in parameters.items():
         kept = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=one.annotation)

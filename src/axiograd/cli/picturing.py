@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import torch
 from torch import Tensor
 
-from axiograd.cli.attributing import Attributed, relative
+from axiograd.cli.attributing import AttributedSample, relative
 from axiograd.cli.classes import ClassNames
 from axiograd.cli.inputs import Given
 from axiograd.cli.methods import Methods
@@ -43,11 +43,11 @@ class Story:
     certificate: Certificate | None
     given: Given
 
-    def target(self, each: Attributed) -> str:
+    def target(self, each: AttributedSample) -> str:
         """What was attributed, in words."""
         return "the output" if each.target is None else self.names[each.target]
 
-    def row(self, each: Attributed) -> tuple[Sequence[str] | None, Any]:
+    def row(self, each: AttributedSample) -> tuple[Sequence[str] | None, Any]:
         """The names of a row's features and its cells: as the table has them, or else as the model sees them."""
         if self.samples.table is not None:
             return self.samples.table.schema.names, self.samples.table.shown(self.samples.row(each.place))
@@ -58,7 +58,7 @@ class Story:
         table = self.samples.table
         return attribution if table is None else table.schema.sum_categories(attribution)
 
-    def picture(self, each: Attributed) -> Tensor:
+    def picture(self, each: AttributedSample) -> Tensor:
         """The image as people see it."""
         return each.inputs if self.samples.pixels is None else self.samples.pixels.picture(each.inputs)
 
@@ -85,10 +85,10 @@ class Album:
     figures: list[Path] = field(default_factory=list)
     pages: list[Path] = field(default_factory=list)
     _names: list[str] = field(default_factory=list)
-    _waiting: list[Attributed] = field(default_factory=list)
+    _waiting: list[AttributedSample] = field(default_factory=list)
     _first: Report | None = None
 
-    def add(self, story: Story, each: Attributed) -> None:
+    def add(self, story: Story, each: AttributedSample) -> None:
         """Draw and store one sample."""
         self.story = story
         self._names.append(each.name)
@@ -169,7 +169,7 @@ def page_name(number: int) -> str:
     return "report.html" if number == 1 else f"report-{number}.html"
 
 
-def draw(story: Story, each: Attributed, wishes: Wishes) -> list[Path]:
+def draw(story: Story, each: AttributedSample, wishes: Wishes) -> list[Path]:
     """The PNG of a sample: its methods beside the image, or for a row of a table the bars of each method."""
     from axiograd.report import compare, feature_bars
 
@@ -216,7 +216,7 @@ def new_report(story: Story, wishes: Wishes, number: int, count: int) -> Report:
     )
 
 
-def add_sample(report: Report, story: Story, each: Attributed, errors: dict[str, float | None]) -> None:
+def add_sample(report: Report, story: Story, each: AttributedSample, errors: dict[str, float | None]) -> None:
     """One sample of a page."""
     titles = {name: story.methods.title(name) for name in story.methods.names}
     image = each.inputs.dim() == _IMAGE
@@ -236,7 +236,7 @@ def add_sample(report: Report, story: Story, each: Attributed, errors: dict[str,
     )
 
 
-def _relative(found: Sequence[Attributed], name: str) -> list[float | None]:
+def _relative(found: Sequence[AttributedSample], name: str) -> list[float | None]:
     return relative([a.deltas.get(name, math.nan) for a in found], [a.difference for a in found])
 
 

@@ -58,7 +58,7 @@ def reproduce(
     `--part 1/8` … `--part 8/8` on each of eight machines with a common folder. The last one to finish merges them.
     """
     from axiograd.experiments.item import Setting
-    from axiograd.experiments.reproduce import ITEMS, Share, find, run
+    from axiograd.experiments.reproduce import ITEMS, ProcessShare, find, run
 
     if quick and (imagenet or weights):
         raise ConfigurationError("--quick needs no data: leave out --imagenet and --weights, or --quick.")
@@ -67,7 +67,7 @@ def reproduce(
     setting = Setting("quick" if quick else "full" if imagenet else "real", seed, imagenet, weights)
     chosen = list(ITEMS) if "all" in names else list(dict.fromkeys(names))
     items = [find(name) for name in chosen]
-    share = Share.ensure(part)
+    share = ProcessShare.ensure(part)
     console, said = Console(), Console(stderr=True)
     found = []
     for item in items:

@@ -32,7 +32,7 @@ def studio(
     weights: options.Weights = None,
     settings: options.Settings = None,
     download: options.Download = False,
-    pixels: options.Pixels,
+    pixels: options.PixelOptions,
     port: Annotated[int, typer.Option(help="Port on this machine; 0 is any that is free.", min=0, max=65535)] = 0,
     browser: Annotated[bool, typer.Option(help="Open the page in the browser.")] = True,
     json: options.Json = False,
@@ -75,7 +75,12 @@ def studio(
 
 
 def _named(
-    spec: str, data: Path | None, weights: str | None, settings: dict[str, Any], download: bool, pixels: options.Pixels
+    spec: str,
+    data: Path | None,
+    weights: str | None,
+    settings: dict[str, Any],
+    download: bool,
+    pixels: options.PixelOptions,
 ) -> tuple[Any, Any]:
     """The images and the model that the command line names."""
     from functools import partial

@@ -80,18 +80,18 @@ def older_than_their_code(results: Path) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Share:
+class ProcessShare:
     """Which of several processes this is: it takes every n-th piece.
 
-    >>> Share.ensure("2/8")
-    Share(number=2, of=8)
+    >>> ProcessShare.ensure("2/8")
+    ProcessShare(number=2, of=8)
     """
 
     number: int = 1
     of: int = 1
 
     @classmethod
-    def ensure(cls, text: str | None) -> Share:
+    def ensure(cls, text: str | None) -> ProcessShare:
         """From "2/8", else from the environment that torchrun makes, else the only process."""
         if text is None:
             rank, size = (os.environ.get(name) for name in ("RANK", "WORLD_SIZE"))
@@ -123,11 +123,11 @@ def run(
     out: Path,
     *,
     command: str,
-    share: Share | None = None,
+    share: ProcessShare | None = None,
     only_render: bool = False,
 ) -> Rendered:
     """Do what is left of an item, in this process's share, and render what is there."""
-    share = share or Share()
+    share = share or ProcessShare()
     setting = fitting(item, setting)
     whole = out / item.name / f"{setting.scale}.json"
     plan = item.plan(setting)
@@ -155,7 +155,7 @@ def run(
     return render(item, setting, records, whole, missing=len(missing), total=len(todo))
 
 
-def work_through(item: Item, plan: Plan, whole: Path, *, command: str, share: Share) -> None:
+def work_through(item: Item, plan: Plan, whole: Path, *, command: str, share: ProcessShare) -> None:
     """Stage by stage, the pieces of this process that no file holds."""
     versions = current_versions(code=digest(module_of(item.name)))
     own = Records(share.path(whole), command=command, data=plan.data, settings=plan.settings, versions=versions)

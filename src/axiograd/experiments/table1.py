@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from axiograd.axioms.auditing import AXIOMS, audit
-from axiograd.axioms.table import NOTES, Column, Table1, columns
+from axiograd.axioms.table import NOTES, MethodColumn, Table1, columns
 from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work
 from axiograd.experiments.records import Records
 
@@ -15,7 +15,7 @@ from axiograd.experiments.records import Records
 SIZES: Mapping[str, tuple[int, int, int]] = {"quick": (1, 256, 256), "real": (4, 512, 1024)}
 
 
-def measure(column: Column, n_networks: int, setting: Setting) -> dict[str, Any]:
+def measure(column: MethodColumn, n_networks: int, setting: Setting) -> dict[str, Any]:
     """A mark, the largest violation and, where there is one, the counterexample in words, for each axiom."""
     report = audit(
         column.method,

@@ -28,7 +28,7 @@ from axiograd.experiments.decoy_training import BATCH, LEARNING_RATE, METHODS, n
 from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work
 from axiograd.experiments.loop import accuracy, train_epochs
 from axiograd.experiments.records import Records
-from axiograd.scale.permutation import Block, two_samples
+from axiograd.scale.permutation import RowBlock, two_samples
 from axiograd.scale.summaries import Windows
 
 NETWORKS = {"shortcut": "none-x", "mended": "x-gradient"}
@@ -124,7 +124,7 @@ def stream(name: str, patch: str, share: float, setting: Setting) -> dict[str, A
         fed[size.rows :] = generator.random(size.rows) < share
         for watcher in WATCHERS:
             values = np.where(fed[:, None], dirty[watcher][rows], clean[watcher][rows])
-            found = two_samples([Block(values, np.arange(len(rows)))], after, PERMUTATIONS, trial)
+            found = two_samples([RowBlock(values, np.arange(len(rows)))], after, PERMUTATIONS, trial)
             alarms[watcher] += bool(found.p[0].min() <= ALPHA)
             if watcher == "accuracy":
                 dropped += float(values[~after].mean() - values[after].mean())

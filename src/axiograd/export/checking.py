@@ -32,7 +32,7 @@ _MARGIN = 4.0
 
 
 @dataclass(frozen=True)
-class Subject:
+class CheckedModel:
     """What is compared with the file."""
 
     model: Model
@@ -48,7 +48,7 @@ class Subject:
         return [name for name in self.joint.outputs if name.startswith("attribution")]
 
 
-def check(subject: Subject, runner: Runner, *, tolerance: float) -> Check:
+def check(subject: CheckedModel, runner: Runner, *, tolerance: float) -> Check:
     """Compare outputs, attributions and gap with eager autograd; raise `ExportError` where they differ."""
     generator = torch.Generator().manual_seed(20)
     worst = {"outputs": 0.0, "attributions": 0.0, "gap": 0.0}
@@ -88,7 +88,7 @@ def check(subject: Subject, runner: Runner, *, tolerance: float) -> Check:
     return Check(samples, tuple(sizes), worst["outputs"], worst["attributions"], worst["gap"], ties, gates, tied)
 
 
-def _advice(subject: Subject, tolerance: float) -> str:
+def _advice(subject: CheckedModel, tolerance: float) -> str:
     """What to do about a difference: where the dtype itself is coarser than the tolerance, nothing else is wrong."""
     dtype = subject.arguments.features[0].dtype
     rounding = torch.finfo(dtype).eps
@@ -99,7 +99,7 @@ def _advice(subject: Subject, tolerance: float) -> str:
 
 
 def eager(
-    subject: Subject, arguments: Arguments, ask: Tensor | None, generator: torch.Generator
+    subject: CheckedModel, arguments: Arguments, ask: Tensor | None, generator: torch.Generator
 ) -> tuple[Tensor, list[Tensor], Tensor]:
     """Output, attributions and what was asked, by PyTorch's own autograd on the user's model."""
     x = [feature.detach().clone().requires_grad_() for feature in arguments.features]
@@ -121,14 +121,14 @@ def eager(
     return output.detach(), attributions, ask
 
 
-def named(subject: Subject, arguments: Arguments, ask: Tensor) -> dict[str, Tensor]:
+def named(subject: CheckedModel, arguments: Arguments, ask: Tensor) -> dict[str, Tensor]:
     """The graph's inputs by name."""
     where, names = tensor_slots(arguments)
     values = [arguments.positional[s] if isinstance(s, int) else arguments.keyword[s] for s in where]
     return {**dict(zip(names, values, strict=True)), subject.joint.inputs[-1]: ask}
 
 
-def _unseen(subject: Subject, sizes: Sequence[int], generator: torch.Generator) -> Iterator[Arguments]:
+def _unseen(subject: CheckedModel, sizes: Sequence[int], generator: torch.Generator) -> Iterator[Arguments]:
     """Rows of the examples' mean and spread; what is not attributed is taken over."""
     for size in sizes:
         times = -(-size // subject.arguments.batch)
@@ -163,17 +163,19 @@ def _relative(found: Sequence[Tensor], expected: Sequence[Tensor]) -> Tensor:
     return torch.where(difference == 0, 0.0, difference / scale)
 
 
-def _one(subject: Subject, arguments: Arguments, row: int) -> Arguments:
+def _one(subject: CheckedModel, arguments: Arguments, row: int) -> Arguments:
     """One row, as often as a graph with a fixed batch wants it."""
     return arguments.rows(slice(row, row + 1), 1 if subject.joint.dynamic[-1] else arguments.batch)
 
 
-def _one_asked(subject: Subject, ask: Tensor, row: int) -> Tensor:
+def _one_asked(subject: CheckedModel, ask: Tensor, row: int) -> Tensor:
     times = 1 if subject.joint.dynamic[-1] else len(ask)
     return ask[row : row + 1].repeat(times, *[1] * (ask.dim() - 1))
 
 
-def _doubts(subject: Subject, row: Arguments, ask: Tensor, generator: torch.Generator) -> tuple[dict[str, float], int]:
+def _doubts(
+    subject: CheckedModel, row: Arguments, ask: Tensor, generator: torch.Generator
+) -> tuple[dict[str, float], int]:
     """How uncertain PyTorch's own answer is for one row, and how many gates a shift as small as rounding switches.
 
     That is how far such a shift moves it, or how far it is from the answer in float64, whichever is more.
@@ -199,7 +201,7 @@ def _doubts(subject: Subject, row: Arguments, ask: Tensor, generator: torch.Gene
     return doubts, switched
 
 
-def _gates(subject: Subject, row: Arguments, ask: Tensor) -> list[Tensor]:
+def _gates(subject: CheckedModel, row: Arguments, ask: Tensor) -> list[Tensor]:
     """Every yes or no, and every index, in the graph: the pieces between which a network's kinks lie."""
     found: list[Tensor] = []
 
@@ -216,7 +218,7 @@ def _gates(subject: Subject, row: Arguments, ask: Tensor) -> list[Tensor]:
 
 
 def _check_largest(
-    subject: Subject, arguments: Arguments, runner: Runner, found: dict[str, Tensor], tolerance: float
+    subject: CheckedModel, arguments: Arguments, runner: Runner, found: dict[str, Tensor], tolerance: float
 ) -> None:
     """Asked for −1, the graph explains the largest of its own outputs."""
     if subject.asked == "weights":
@@ -232,7 +234,7 @@ def _check_largest(
         )
 
 
-def _check_edges(subject: Subject, runner: Runner) -> None:
+def _check_edges(subject: CheckedModel, runner: Runner) -> None:
     """At the baseline nothing is attributed; a row with NaN is NaN, and its neighbours are not."""
     rows = subject.arguments if subject.arguments.batch > 1 else subject.arguments.rows(slice(None), 2)
     origins = subject.baselines or [torch.zeros(())] * len(rows.slots)

@@ -21,7 +21,7 @@ from axiograd.attribution.x_gradient import ReadOut
 from axiograd.datasets import Preprocess
 from axiograd.errors import ConfigurationError, DataMissingError, NotFiniteError, NotHomogeneousError, StorageError
 from axiograd.export.card import Card, baseline_in_words, versions, weights_hash
-from axiograd.export.checking import Subject, check
+from axiograd.export.checking import CheckedModel, check
 from axiograd.export.joint import IMAGES, Asked, Joint, join, narrowed
 from axiograd.homogeneity import Certificate, certify
 from axiograd.homogeneity.model import unwrap
@@ -230,7 +230,7 @@ def make(
     asked: Asked = "index",
     sizes: bool = False,
     pool: int | None = None,
-) -> Subject:
+) -> CheckedModel:
     """Certify the model and make the graph."""
     if asked not in get_args(Asked):
         raise ConfigurationError(f"target={asked!r}: choose one of {', '.join(get_args(Asked))}.")
@@ -262,7 +262,7 @@ def make(
         sizes=sizes,
         any_batch=_takes_any_batch(model, arguments),
     )
-    return Subject(model, arguments, baselines, certificate, asked, joint)
+    return CheckedModel(model, arguments, baselines, certificate, asked, joint)
 
 
 def _takes_any_batch(model: Model, arguments: Arguments) -> bool:

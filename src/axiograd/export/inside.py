@@ -11,7 +11,7 @@ from torch import Tensor
 
 from axiograd.datasets import Preprocess
 from axiograd.errors import ExportError, InputError
-from axiograd.export.checking import Subject
+from axiograd.export.checking import CheckedModel
 from axiograd.export.joint import IMAGES
 from axiograd.export.onnx_file import require_onnx, runner
 
@@ -25,7 +25,7 @@ _SIZES = ((37, 53), (64, 48), (300, 211))
 
 
 def with_preprocessing(
-    proto: onnx.ModelProto, how: Preprocess, subject: Subject, *, contrast: bool = False
+    proto: onnx.ModelProto, how: Preprocess, subject: CheckedModel, *, contrast: bool = False
 ) -> onnx.ModelProto:
     """The graph behind one that takes ``image``, uint8 [batch, height, width, 3] in RGB, and prepares it.
 

@@ -14,7 +14,7 @@ from axiograd._typing import Inputs
 from axiograd.homogeneity.certificate import Certificate, Violation
 from axiograd.homogeneity.domain import Constant, Value, number, of_degree, same
 from axiograd.homogeneity.findings import Findings
-from axiograd.homogeneity.inputs import Arguments, Leaf, take_apart
+from axiograd.homogeneity.inputs import Leaf, NamedArguments, take_apart
 from axiograd.homogeneity.interpret import Interpreter
 from axiograd.homogeneity.model import describe_mode, describe_model, require_shapes, runnable, unwrap
 from axiograd.homogeneity.piecewise import curved_operators
@@ -77,7 +77,7 @@ class Proof:
     sizes: Sizes | None
 
 
-def prove(model: Callable[..., Any], arguments: Arguments) -> Proof:
+def prove(model: Callable[..., Any], arguments: NamedArguments) -> Proof:
     """Trace, walk, and try to refute; nothing is remembered."""
     wrapped = runnable(model)
     model = unwrap(wrapped)
@@ -139,7 +139,7 @@ def _try_to_refute(
     wrapped: Callable[..., Any],
     model: Callable[..., Any],
     program: Program,
-    arguments: Arguments,
+    arguments: NamedArguments,
     degree: float,
     report: Findings,
     *,
@@ -160,7 +160,7 @@ def _try_to_refute(
     return 0.0 if exact else found.error
 
 
-def _run_once(model: Callable[..., Any], arguments: Arguments) -> None:
+def _run_once(model: Callable[..., Any], arguments: NamedArguments) -> None:
     """Fill what the model keeps between calls (lru_cache, globals) with numbers, before a trace would without them.
 
     What goes wrong here goes wrong in the trace or after it, too, and is explained there.
@@ -193,7 +193,7 @@ def _require_sound_torch() -> None:
 
 
 def _trained(
-    names: set[str], program: Program | None, model: Callable[..., Any], arguments: Arguments
+    names: set[str], program: Program | None, model: Callable[..., Any], arguments: NamedArguments
 ) -> tuple[str, ...]:
     """Which of some constants are trained; those that a function closes over lose their mark in the export."""
     constants = dict(() if program is None else program.constants.values())
@@ -204,7 +204,7 @@ def _trained(
     return tuple(name for name, t in found.items() if t.requires_grad or t.data_ptr() in places)
 
 
-def _leaves_behind(model: Callable[..., Any], arguments: Arguments) -> Iterator[Tensor]:
+def _leaves_behind(model: Callable[..., Any], arguments: NamedArguments) -> Iterator[Tensor]:
     """The tensors that a gradient of the model's outputs would be collected in."""
     with torch.inference_mode(mode=False), torch.enable_grad(), quiet_and_eager():
         probe = Probe(model, arguments)
@@ -220,7 +220,7 @@ def _leaves_behind(model: Callable[..., Any], arguments: Arguments) -> Iterator[
         waiting += [before for before, _ in step.next_functions]
 
 
-def _curved(program: Program | None, arguments: Arguments, report: Findings) -> tuple[Violation, ...]:
+def _curved(program: Program | None, arguments: NamedArguments, report: Findings) -> tuple[Violation, ...]:
     """What keeps the model from being piecewise linear with the gradient that autograd has of it."""
     unseen = tuple(v for v in report.violations if v.kind in {"export", "random", "gradient"})
     if program is None or unseen:
@@ -229,7 +229,7 @@ def _curved(program: Program | None, arguments: Arguments, report: Findings) -> 
 
 
 def _walk(
-    program: Program, arguments: Arguments, interpreter: Interpreter, consulted: dict[str, Tensor]
+    program: Program, arguments: NamedArguments, interpreter: Interpreter, consulted: dict[str, Tensor]
 ) -> list[tuple[Value, bool]]:
     graph = program.graph_module.graph
     nodes = {node.name: node for node in graph.nodes}

@@ -31,7 +31,7 @@ class Leaf:
 
 
 @dataclass(frozen=True)
-class Arguments:
+class NamedArguments:
     """A call of the model, with every leaf named."""
 
     args: tuple[Any, ...]
@@ -51,7 +51,7 @@ def take_apart(
     additional_forward_args: Any = None,
     wrt: int | str | Iterable[int | str] | None = None,
     baseline: Any = None,
-) -> Arguments:
+) -> NamedArguments:
     """Name every leaf, and say which ones scale."""
     if isinstance(inputs, Tensor):
         named: list[tuple[int | str, Any]] = [(0, inputs)]
@@ -87,7 +87,7 @@ def take_apart(
             f"no floating-point input to scale (inputs: {kinds}); for token models pass embeddings, "
             "e.g. inputs_embeds, instead of integer ids."
         )
-    return Arguments(args, {str(k): v for k, v in kwargs.items()}, tuple(leaves))
+    return NamedArguments(args, {str(k): v for k, v in kwargs.items()}, tuple(leaves))
 
 
 def scalable(value: Any) -> bool:

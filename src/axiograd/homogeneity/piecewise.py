@@ -27,7 +27,7 @@ _FIX = "The held-gate step does not apply; the double backward pass does. ReLU, 
 
 def curved_operators(program: Program, moving: set[str]) -> tuple[Violation, ...]:
     """What keeps the outputs from being affine in the inputs named; nothing if they are."""
-    walk = _Walk()
+    walk = _PiecewiseWalk()
     nodes = list(program.graph_module.graph.nodes)
     walk.state.update({node: _AFFINE if node.name in moving else _FIXED for node in nodes if node.op == "placeholder"})
     outputs = [node for node in nodes if node.name in {o for o in program.outputs if isinstance(o, str)}]
@@ -36,7 +36,7 @@ def curved_operators(program: Program, moving: set[str]) -> tuple[Violation, ...
     return tuple(dict.fromkeys(spoilt for node in outputs for spoilt in walk.spoilt.get(node, ())))
 
 
-class _Walk:
+class _PiecewiseWalk:
     def __init__(self) -> None:
         self.state: dict[fx.Node, int] = {}
         #: Of curved nodes: the operators that made them so.

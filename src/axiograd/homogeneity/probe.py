@@ -11,7 +11,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
 from axiograd.errors import InputError
-from axiograd.homogeneity.inputs import Arguments, scalable
+from axiograd.homogeneity.inputs import NamedArguments, scalable
 from axiograd.homogeneity.tracing.surroundings import preserved_buffers
 
 
@@ -21,7 +21,7 @@ class Probe:
     def __init__(
         self,
         model: Callable[..., Any],
-        arguments: Arguments,
+        arguments: NamedArguments,
         dtype: torch.dtype | None = None,
         *,
         precision: torch.dtype | None = None,
@@ -162,7 +162,7 @@ def require_numbers(output: Any) -> None:
         )
 
 
-def in_double(model: Callable[..., Any], arguments: Arguments) -> Callable[..., Any] | None:
+def in_double(model: Callable[..., Any], arguments: NamedArguments) -> Callable[..., Any] | None:
     """A float64 copy of the model, None if it cannot be copied or does not run in float64."""
     twin = model
     if isinstance(model, nn.Module):

@@ -19,7 +19,7 @@ from torch import Tensor, fx
 
 from axiograd.errors import InputError
 from axiograd.homogeneity.certificate import Violation
-from axiograd.homogeneity.inputs import Arguments
+from axiograd.homogeneity.inputs import NamedArguments
 from axiograd.homogeneity.probe import Probe, in_double, tensors_of
 from axiograd.homogeneity.tracing.failure import wrong_format
 from axiograd.homogeneity.tracing.program import Program, untouched
@@ -83,7 +83,7 @@ def quiet_and_eager() -> Iterator[None]:
         yield
 
 
-def example_probe(model: Callable[..., Any], arguments: Arguments, program: Program) -> Probe:
+def example_probe(model: Callable[..., Any], arguments: NamedArguments, program: Program) -> Probe:
     """The model at the example, with few samples of it where that is another example of the same."""
     few = Probe(model, few_rows(arguments, program.sizes), precision=program.precision)
     if few.arguments is not arguments:
@@ -94,7 +94,7 @@ def example_probe(model: Callable[..., Any], arguments: Arguments, program: Prog
     return few
 
 
-def few_rows(arguments: Arguments, sizes: Sizes) -> Arguments:
+def few_rows(arguments: NamedArguments, sizes: Sizes) -> NamedArguments:
     """The first samples of a batch, where the proof holds for any number of them."""
     tensors = [leaf.value for leaf in arguments.leaves if isinstance(leaf.value, Tensor)]
     batch = {len(t) if t.dim() else 0 for t in tensors}

@@ -13,7 +13,7 @@ from axiograd._notebook import shown_by
 from axiograd._target import select
 from axiograd._typing import Inputs, Target
 from axiograd.errors import InputError, NotFiniteError, TargetError
-from axiograd.homogeneity.inputs import Arguments, take_apart
+from axiograd.homogeneity.inputs import NamedArguments, take_apart
 from axiograd.homogeneity.model import describe_model, require_shapes, unwrap
 from axiograd.homogeneity.probe import Probe, in_double, tensors_of
 from axiograd.homogeneity.refutation import ALPHAS as FAR, quiet_and_eager
@@ -207,7 +207,7 @@ def _dot(point: Tensor, grad: Tensor | None) -> Tensor:
     return (point * grad).sum()
 
 
-def _require_numbers(model: Callable[..., Any], arguments: Arguments) -> None:
+def _require_numbers(model: Callable[..., Any], arguments: NamedArguments) -> None:
     if any(t.is_meta for m in modules_behind(model) for t in (*m.parameters(), *m.buffers())):
         raise InputError("the model is on the meta device and has no numbers: load its weights first.")
     for leaf in arguments.leaves:

@@ -15,7 +15,7 @@ from axiograd._typing import Target
 from axiograd.attribution.arguments import Model
 from axiograd.errors import NotFiniteError, TargetError
 from axiograd.metrics._evaluation import as_labels, call, predictions, rows_of
-from axiograd.metrics._passes import Order
+from axiograd.metrics._passes import MemoryOrder
 from axiograd.metrics.masking_value import MaskingValue, masked_out
 from axiograd.metrics.ranking import ORDERS, kept, ranks
 
@@ -113,7 +113,7 @@ class MaskedCopies:
         self.mask_shape = (1, *inputs.shape[2:]) if pixelwise else tuple(inputs.shape[1:])
 
     def scores(
-        self, model: Model, scoring: Scoring, additional: Any, samples: Tensor, max_rows: int, order: Order
+        self, model: Model, scoring: Scoring, additional: Any, samples: Tensor, max_rows: int, order: MemoryOrder
     ) -> Tensor:
         """``[metrics, samples, fractions]``."""
         parts = []

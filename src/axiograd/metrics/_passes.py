@@ -45,7 +45,7 @@ def _modules(model: Model) -> list[Any]:
     return [m for root in modules_behind(model) for m in root.modules()]
 
 
-class Order:
+class MemoryOrder:
     """Channels last where the model takes it; a model that looks at its input's strides is given the usual order."""
 
     def __init__(self, *, channels_last: bool) -> None:

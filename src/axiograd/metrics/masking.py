@@ -15,7 +15,7 @@ from axiograd.attribution.arguments import Model
 from axiograd.errors import ConfigurationError
 from axiograd.metrics._evaluation import evaluating, require_tensor
 from axiograd.metrics._masked_copies import Background, MaskedCopies, Scoring
-from axiograd.metrics._passes import Order, copies_per_pass, prefers_channels_last
+from axiograd.metrics._passes import MemoryOrder, copies_per_pass, prefers_channels_last
 from axiograd.metrics._statistics import standard_error
 from axiograd.metrics.masking_value import MaskingValue
 from axiograd.metrics.ranking import ORDERS, Channels, per_feature
@@ -103,7 +103,7 @@ def masking_curves(
     if max_rows is not None and max_rows < 1:
         raise ConfigurationError(f"max_rows={max_rows}: expected at least 1.")
     most = copies_per_pass(model, x) if max_rows is None else max_rows
-    order = Order(channels_last=prefers_channels_last(model, x))
+    order = MemoryOrder(channels_last=prefers_channels_last(model, x))
     a = per_feature(attributions.to(x.device), x, channels)
     scoring = Scoring.read(metrics, target, labels, x)
     background = Background(x, masking)

@@ -26,7 +26,7 @@ SCRIPTS = (
 
 
 @dataclass(frozen=True)
-class Step:
+class StoryStep:
     """One numbered step of the story."""
 
     title: str
@@ -79,7 +79,7 @@ def command_markup(command: str, note: str = "") -> str:
     return f'{words}<div class="command"><pre tabindex="0"><code>{text(command)}</code></pre>{button}</div>'
 
 
-def steps_markup(steps: Sequence[Step]) -> str:
+def steps_markup(steps: Sequence[StoryStep]) -> str:
     if not steps:
         return ""
     items = "".join(

@@ -63,7 +63,7 @@ class Report:
         self.pool, self.others = pool, dict(others or {})
         self._commands: list[tuple[str, str]] = [(command, "")] if command else []
         self._certificates: dict[str, Any] = {}
-        self._steps: list[markup.Step] = []
+        self._steps: list[markup.StoryStep] = []
         self._sections: list[markup.Section] = []
         self._samples: list[Sample] = []
         self._featured: list[int] = []
@@ -87,7 +87,7 @@ class Report:
     ) -> None:
         """A numbered step of the story; a number that is a pair is shown as before → after."""
         drawn = "" if figure is None else markup.figure_markup(_uri(figure), "", title)
-        self._steps.append(markup.Step(title, body, dict(numbers or {}), code, drawn))
+        self._steps.append(markup.StoryStep(title, body, dict(numbers or {}), code, drawn))
 
     def add_section(self, title: str, body: str = "") -> None:
         """A heading; tables, figures and text that follow are below it."""

@@ -62,7 +62,7 @@ def write_text_page(explanations: Sequence[Any], path: str | Path, title: str = 
 
 def text_svg(explanation: Any) -> str:
     """The coloured text as an image; values are titles, which browsers show at the pointer."""
-    limit, rows = strongest(explanation), _Rows()
+    limit, rows = strongest(explanation), _LineRows()
     for piece in laid_out(explanation):
         rows.add(piece, explanation, limit)
     notes = [line for note in explanation.notes() for line in _wrapped(note, 110)]
@@ -193,7 +193,7 @@ def _table(explanation: Any) -> str:
     )
 
 
-class _Rows:
+class _LineRows:
     """Words in lines of a fixed number of columns."""
 
     def __init__(self) -> None:

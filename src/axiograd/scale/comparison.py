@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from axiograd.errors import ConfigurationError, InputError
 from axiograd.scale.folder import parts_of
-from axiograd.scale.permutation import Block, paired as paired_test, two_samples
+from axiograd.scale.permutation import RowBlock, paired as paired_test, two_samples
 from axiograd.scale.sources import opened
 from axiograd.scale.statistics import maps_of
 from axiograd.scale.summaries import Windows
@@ -105,7 +105,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, eq=False)
-class _Rows:
+class _ComparedRows:
     """What a comparison looks at, with a row per sample without error."""
 
     names: NDArray[Any]
@@ -118,10 +118,12 @@ class _Rows:
     def __len__(self) -> int:
         return len(self.names)
 
-    def at(self, places: NDArray[Any]) -> _Rows:
+    def at(self, places: NDArray[Any]) -> _ComparedRows:
         numbers = {name: values[places] for name, values in self.numbers.items()}
         maps = None if self.maps is None else self.maps[places]
-        return _Rows(self.names[places], self.target[places], self.prediction[places], numbers, maps, self.shape)
+        return _ComparedRows(
+            self.names[places], self.target[places], self.prediction[places], numbers, maps, self.shape
+        )
 
 
 def compare(
@@ -207,7 +209,7 @@ def _check_alike(told: Sequence[dict[str, Any]], paths: Sequence[str | Path]) ->
     )
 
 
-def _read(path: str | Path, most: int, seed: int) -> _Rows:
+def _read(path: str | Path, most: int, seed: int) -> _ComparedRows:
     """The rows without errors, or `most` of them, drawn; part after part, so that memory is that of what is kept."""
     parts = parts_of(Path(path))
     total = sum(opened(part).metadata.num_rows for part in parts)
@@ -232,10 +234,10 @@ def _read(path: str | Path, most: int, seed: int) -> _Rows:
     numbers = {n: table[n].to_numpy() for n in table.column_names if n == "gini" or n.startswith("share_")}
     names = np.asarray(table["name"].to_pylist() if "name" in table.column_names else range(len(table)), dtype=object)
     shape = tuple(table["shape"][0].as_py())
-    return _Rows(names, table["target"].to_numpy(), table["prediction"].to_numpy(), numbers, maps, shape)
+    return _ComparedRows(names, table["target"].to_numpy(), table["prediction"].to_numpy(), numbers, maps, shape)
 
 
-def _common(both: list[_Rows]) -> tuple[list[_Rows], bool]:
+def _common(both: list[_ComparedRows]) -> tuple[list[_ComparedRows], bool]:
     """The rows that both have, in one order."""
     places = [{name: i for i, name in enumerate(rows.names)} for rows in both]
     shared = [name for name in places[0] if name in places[1]]
@@ -254,14 +256,14 @@ class _Pair:
     after: NDArray[Any]
     rows: tuple[NDArray[Any], NDArray[Any]]
 
-    def difference(self) -> Block:
-        return Block(self.after - self.before, self.rows[0])
+    def difference(self) -> RowBlock:
+        return RowBlock(self.after - self.before, self.rows[0])
 
-    def stacked(self, first: int) -> Block:
-        return Block(np.concatenate([self.before, self.after]), np.concatenate([self.rows[0], self.rows[1] + first]))
+    def stacked(self, first: int) -> RowBlock:
+        return RowBlock(np.concatenate([self.before, self.after]), np.concatenate([self.rows[0], self.rows[1] + first]))
 
 
-def _pairs(a: _Rows, b: _Rows, together: bool) -> list[_Pair]:
+def _pairs(a: _ComparedRows, b: _ComparedRows, together: bool) -> list[_Pair]:
     """What is tested: windows, regions and sparsity, predicted classes, and the maps of classes."""
     if (a.maps is None) != (b.maps is None) or a.numbers.keys() != b.numbers.keys():
         raise ConfigurationError("the tables have different columns: make both with the same --summary and --region.")
@@ -310,7 +312,7 @@ def _coarse(shares: NDArray[Any]) -> NDArray[Any]:
     return summed.reshape(len(shares), -1)
 
 
-def _named(changes: list[Change], rows: _Rows, told: dict[str, Any], features: tuple[str, ...]) -> list[Change]:
+def _named(changes: list[Change], rows: _ComparedRows, told: dict[str, Any], features: tuple[str, ...]) -> list[Change]:
     """Windows by the pixels that they cover, or by the feature's name."""
     if rows.maps is None:
         return changes

@@ -30,7 +30,7 @@ _TRIED = 64
 
 
 @dataclass
-class Work:
+class PartWork:
     """What a worker needs to know to compute any part; it makes its own `Attribute`, and proves the model once."""
 
     make: Callable[[], Attribute]
@@ -113,7 +113,7 @@ def write_attributions(
         "rows": rows,
         "features": list(getattr(source, "features", ())),
     }
-    work = Work(make, source, folder, rows, part_rows, batch_size, provenance)
+    work = PartWork(make, source, folder, rows, part_rows, batch_size, provenance)
     run = {"axiograd": __version__, "attribute": own, "data": source, "batch": batch_size, "part": part_rows}
     with folder.open(plain(describe(run))):
         todo = sorted(set(range(work.parts)) - folder.written())
@@ -146,13 +146,13 @@ class _Given:
         return self.attribute
 
 
-def _plain(work: Work, own: Attribute, todo: Sequence[int]) -> Iterator[int]:
+def _plain(work: PartWork, own: Attribute, todo: Sequence[int]) -> Iterator[int]:
     work.attribute = own
     for number in todo:
         yield work.part(number)
 
 
-def _ray(work: Work, todo: Sequence[int], workers: int, address: str | None) -> Iterator[int]:
+def _ray(work: PartWork, todo: Sequence[int], workers: int, address: str | None) -> Iterator[int]:
     if not todo:
         return
     ray = ray_data()
@@ -160,7 +160,7 @@ def _ray(work: Work, todo: Sequence[int], workers: int, address: str | None) -> 
         reference = ray.put(work)
         jobs = ray.data.from_items([{"part": number} for number in todo], override_num_blocks=len(todo))
         done = jobs.map_batches(
-            Worker,
+            RayWorker,
             fn_constructor_args=[[reference]],
             batch_size=1,
             compute=ray.data.ActorPoolStrategy(size=min(workers, len(todo))),
@@ -173,12 +173,12 @@ def _ray(work: Work, todo: Sequence[int], workers: int, address: str | None) -> 
             yield int(row["rows"])
 
 
-class Worker:
+class RayWorker:
     """An actor of Ray Data: it holds the model, and computes the parts that it is given."""
 
     def __init__(self, work: list[Any]) -> None:
         # In a list, so that the reference arrives and not a copy of what it refers to.
-        self.work: Work = ray_data().get(work[0])
+        self.work: PartWork = ray_data().get(work[0])
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
         rows, kind, failure = 0, "", ""

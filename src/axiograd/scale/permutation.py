@@ -22,7 +22,7 @@ _LEAST = 2
 
 
 @dataclass(frozen=True)
-class Block:
+class RowBlock:
     """Columns that some of the rows have: their values ``[rows, columns]``, and which rows those are."""
 
     values: NDArray[Any]
@@ -37,11 +37,11 @@ class Tested:
     p: list[NDArray[Any]]
 
 
-def two_samples(blocks: Sequence[Block], after: NDArray[np.bool_], permutations: int, seed: int) -> Tested:
+def two_samples(blocks: Sequence[RowBlock], after: NDArray[np.bool_], permutations: int, seed: int) -> Tested:
     """Whether rows `after` differ from the others: Welch's t, labels permuted.
 
     >>> values = np.concatenate([np.zeros((50, 1)), np.ones((50, 1))]) + np.random.default_rng(0).normal(size=(100, 1))
-    >>> found = two_samples([Block(values, np.arange(100))], np.arange(100) >= 50, 199, 0)
+    >>> found = two_samples([RowBlock(values, np.arange(100))], np.arange(100) >= 50, 199, 0)
     >>> float(found.p[0][0])
     0.005
     """
@@ -56,7 +56,7 @@ def two_samples(blocks: Sequence[Block], after: NDArray[np.bool_], permutations:
     return _tested(blocks, after[None].astype(np.float32), labels, permutations, _welch)
 
 
-def paired(blocks: Sequence[Block], n: int, permutations: int, seed: int) -> Tested:
+def paired(blocks: Sequence[RowBlock], n: int, permutations: int, seed: int) -> Tested:
     """Whether differences (after − before) of the same rows have the mean zero: Student's t, signs flipped."""
     if n < _LEAST:
         raise InputError(f"{n} rows: a comparison needs at least two.")
@@ -68,7 +68,7 @@ def paired(blocks: Sequence[Block], n: int, permutations: int, seed: int) -> Tes
     return _tested(blocks, np.ones((1, n), dtype=np.float32), labels, permutations, _student)
 
 
-def _tested(blocks: Sequence[Block], own: NDArray[Any], labels: Any, permutations: int, statistic: Any) -> Tested:
+def _tested(blocks: Sequence[RowBlock], own: NDArray[Any], labels: Any, permutations: int, statistic: Any) -> Tested:
     centred = [_Columns.of(block) for block in blocks]
     observed = [statistic(columns, own[:, columns.rows])[0] for columns in centred]
     largest = []
@@ -96,7 +96,7 @@ class _Columns:
         return int(self.values.shape[1])
 
     @classmethod
-    def of(cls, block: Block) -> _Columns:
+    def of(cls, block: RowBlock) -> _Columns:
         values = np.asarray(block.values, dtype=np.float64)
         spread = values.std(0)
         # What does not vary, but for rounding, cannot have changed.

@@ -11,7 +11,7 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.utils._pytree import tree_map
 
 from axiograd.errors import ConfigurationError, ConversionError, InputError
-from axiograd.homogeneity.inputs import Arguments, take_apart
+from axiograd.homogeneity.inputs import NamedArguments, take_apart
 
 #: An argument of the model: its name, or its position where the signature has no name for it.
 Slot: TypeAlias = int | str
@@ -31,7 +31,7 @@ class Roles:
     names: tuple[str, ...] = ()
     #: Floating-point arguments that do not scale.
     constants: frozenset[Slot] = frozenset()
-    #: Arguments without a batch dimension beside others that have one.
+    #: NamedArguments without a batch dimension beside others that have one.
     shared: frozenset[Slot] = frozenset()
     mask: Mask | None = None
 
@@ -93,7 +93,7 @@ def _ensure_mask(mask: Any, *, dropping: bool) -> Tensor:
 class ExampleCall:
     """One example call of a model, with the role of every argument."""
 
-    arguments: Arguments
+    arguments: NamedArguments
     roles: Roles = field(default_factory=Roles)
 
     @classmethod

@@ -9,12 +9,12 @@ from torch import Tensor
 
 from axiograd.errors import InputError
 from axiograd.homogeneity.certificate import Violation
-from axiograd.homogeneity.inputs import Arguments
+from axiograd.homogeneity.inputs import NamedArguments
 from axiograd.homogeneity.tracing.places import locate_error
 from axiograd.homogeneity.tracing.surroundings import modules_behind
 
 
-def explain_failure(model: Callable[..., Any], arguments: Arguments, error: Exception) -> Violation:
+def explain_failure(model: Callable[..., Any], arguments: NamedArguments, error: Exception) -> Violation:
     """A violation for control flow that cannot be followed; InputError if the model does not run at all."""
     trouble = _run(model, arguments)
     if trouble is not None:
@@ -32,7 +32,7 @@ def explain_failure(model: Callable[..., Any], arguments: Arguments, error: Exce
     )
 
 
-def _run(model: Callable[..., Any], arguments: Arguments) -> Exception | None:
+def _run(model: Callable[..., Any], arguments: NamedArguments) -> Exception | None:
     """What the model itself raises on a copy of everything, if it raises."""
     try:
         twin = copy.deepcopy(model)

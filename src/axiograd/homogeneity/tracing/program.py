@@ -16,7 +16,7 @@ from torch.export import Dim, ExportedProgram, ShapesCollection, default_decompo
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
 from torch.utils import _pytree as pytree
 
-from axiograd.homogeneity.inputs import Arguments
+from axiograd.homogeneity.inputs import NamedArguments
 from axiograd.homogeneity.rules import lookup
 from axiograd.homogeneity.tracing.aliases import (
     is_plain,
@@ -98,7 +98,7 @@ def _leave_inference(value: Any) -> Any:
     return value.clone() if value.is_inference() else value.detach()
 
 
-def trace(model: Callable[..., Any], arguments: Arguments, *, static: bool = False) -> Program:
+def trace(model: Callable[..., Any], arguments: NamedArguments, *, static: bool = False) -> Program:
     """Export the model as it is, in its mode, on the example's shapes; raises what the export raises."""
     module = model if isinstance(model, nn.Module) else AsModule(model)
     with untouched(model):
@@ -179,7 +179,7 @@ def _require_real(exported: ExportedProgram) -> None:
         raise LostTrackError("the export took a value that it computed for a constant.")
 
 
-def _program(exported: ExportedProgram, original: fx.Graph, arguments: Arguments) -> Program:
+def _program(exported: ExportedProgram, original: fx.Graph, arguments: NamedArguments) -> Program:
     signature = exported.graph_signature
     constants: dict[str, tuple[str, Any]] = {}
     objects: dict[str, Any] = {}
@@ -206,7 +206,7 @@ def _program(exported: ExportedProgram, original: fx.Graph, arguments: Arguments
     return Program(exported.graph_module, original, constants, objects, inputs, outputs, sizes, precision)
 
 
-def _leaf_order(exported: ExportedProgram, arguments: Arguments) -> list[int]:
+def _leaf_order(exported: ExportedProgram, arguments: NamedArguments) -> list[int]:
     """Index into `arguments.leaves` of each user input; the export may reorder keyword arguments."""
     indices = list(range(len(arguments.leaves)))
     args, kwargs = arguments.rebuild(indices)
