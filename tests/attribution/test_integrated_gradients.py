@@ -4,7 +4,7 @@ import torch
 
 import axiograd
 from axiograd.attribution.quadrature import nodes_and_weights
-from axiograd.errors import ConfigurationError, InputError
+from axiograd.errors import BaselineError, ConfigurationError
 from support.networks import REGULAR, build
 from support.oracles import integrated_gradients
 
@@ -120,9 +120,9 @@ def test_unknown_rule_and_empty_chunks():
 
 def test_baselines_that_do_not_fit():
     network, x = build("linear")
-    with pytest.raises(InputError, match=r"\(6,\).*\(4, 7\)"):
+    with pytest.raises(BaselineError, match=r"\(6,\).*\(4, 7\)"):
         axiograd.IntegratedGradients(network).attribute(x, target=0, baselines=torch.zeros(6))
-    with pytest.raises(InputError, match="2 baselines for 1 inputs"):
+    with pytest.raises(BaselineError, match="2 baselines for 1 inputs"):
         axiograd.IntegratedGradients(network).attribute((x,), target=0, baselines=(0.0, 1.0))
 
 

@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 
 from axiograd._typing import Attributions, Inputs
 from axiograd.errors import BaselineError, InputError
+from axiograd.homogeneity.inputs import extra_arguments
 
 Model = nn.Module | Callable[..., Any]
 
@@ -86,10 +87,8 @@ class Arguments:
             keyword = {}
             slots = tuple(i for i, value in enumerate(positional) if _is_feature(value))
         n_inputs = len(positional) or len(keyword)
-        if isinstance(additional, Mapping):
-            keyword |= additional
-        elif additional is not None:
-            positional += tuple(additional) if isinstance(additional, tuple | list) else (additional,)
+        extra, extra_keyword = extra_arguments(additional)
+        positional, keyword = (*positional, *extra), keyword | extra_keyword
         return cls(positional, keyword, slots, isinstance(inputs, Tensor), n_inputs, frame)
 
     def values(self) -> tuple[Any, ...]:
@@ -215,7 +214,7 @@ class Arguments:
         elif isinstance(value, tuple | list):
             values = [value[slot] if isinstance(slot, int) and slot < len(value) else None for slot in self.slots]
             if len(value) != self.n_inputs:
-                raise InputError(f"{len(value)} {what} for {self.n_inputs} inputs: give one for each.")
+                raise BaselineError(f"{len(value)} {what} for {self.n_inputs} inputs: give one for each.")
         else:
             values = [value] * len(self.slots)
         filled = []
@@ -230,7 +229,7 @@ class Arguments:
             try:
                 filled.append(tensor.expand_as(feature))
             except RuntimeError:
-                raise InputError(
+                raise BaselineError(
                     f"{what} of shape {tuple(tensor.shape)} do not broadcast to input {slot!r} of shape "
                     f"{tuple(feature.shape)}."
                 ) from None

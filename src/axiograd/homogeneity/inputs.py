@@ -64,7 +64,7 @@ def take_apart(
             f"inputs of type {type(inputs).__name__} are not understood: "
             "pass a tensor, a tuple of positional inputs, or a mapping of keyword inputs."
         )
-    extra, extra_keywords = _extra(additional_forward_args)
+    extra, extra_keywords = extra_arguments(additional_forward_args)
     chosen = _chosen(wrt, [key for key, _ in named])
     baselines = _baselines(baseline, named)
     keyword = isinstance(inputs, Mapping)
@@ -110,8 +110,12 @@ def _leaves(
     return leaves
 
 
-def _extra(value: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Positional and keyword arguments that stay as they are."""
+def extra_arguments(value: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and keyword arguments that stay as they are.
+
+    >>> extra_arguments(2), extra_arguments({"scale": 3})
+    (((2,), {}), ((), {'scale': 3}))
+    """
     if value is None:
         return (), {}
     if isinstance(value, Mapping):
