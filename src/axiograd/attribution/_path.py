@@ -31,8 +31,22 @@ class PathStep:
     weight: float
 
 
-def integrate(method: Attribution, call: AttributionCall, steps: Sequence[PathStep], rows: int | None) -> list[Tensor]:
-    """Σ_s w_s · (x − r_s) ⊙ ∇F(r_s + α_s (x − r_s)), at most ``rows`` samples × steps in memory at once."""
+class PathMethod(Attribution):
+    """Methods that integrate gradients along paths; without ``multiply_by_inputs`` their average is the attribution."""
+
+    multiply_by_inputs: bool
+
+    @property
+    def multiplies_by_inputs(self) -> bool:  # type: ignore[override]  # the setting's, under the name that Captum asks for
+        """Whether x − x′ is a factor."""
+        return self.multiply_by_inputs
+
+
+def integrate(method: PathMethod, call: AttributionCall, steps: Sequence[PathStep], rows: int | None) -> list[Tensor]:
+    """Σ_s w_s · (x − r_s) ⊙ ∇F(r_s + α_s (x − r_s)), at most ``rows`` samples × steps in memory at once.
+
+    The factor x − r_s is left out if the method says so.
+    """
     batch = call.arguments.batch
     if rows is None:
         # In train mode a sample's output may depend on its batch (BatchNorm): keep the batch as it is.
@@ -63,7 +77,7 @@ def _chunks(steps: Sequence[PathStep], size: int) -> Iterator[Sequence[PathStep]
         yield steps[i : i + size]
 
 
-def _chunk_sum(method: Attribution, call: AttributionCall, samples: slice, steps: Sequence[PathStep]) -> list[Tensor]:
+def _chunk_sum(method: PathMethod, call: AttributionCall, samples: slice, steps: Sequence[PathStep]) -> list[Tensor]:
     arguments = call.arguments.rows(samples)
     target = target_rows(call.target, samples, call.arguments.batch)
     n, batch = len(steps), arguments.batch
@@ -89,7 +103,9 @@ def _chunk_sum(method: Attribution, call: AttributionCall, samples: slice, steps
         # Half precision would lose the small terms of a long sum.
         wide = torch.promote_types(g.dtype, torch.float32)
         weights = torch.tensor([s.weight for s in steps], dtype=wide, device=g.device)
-        by_step = g.unflatten(-displacement.dim() + 1, (n, batch)).to(wide) * displacement.to(wide)
+        by_step = g.unflatten(-displacement.dim() + 1, (n, batch)).to(wide)
+        if method.multiply_by_inputs:
+            by_step = by_step * displacement.to(wide)
         sums.append((by_step * weights.reshape(-1, *[1] * (displacement.dim() - 1))).sum(-displacement.dim()))
     return sums
 

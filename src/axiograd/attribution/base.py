@@ -15,11 +15,12 @@ from torch import Tensor
 from axiograd._target import LinearTarget, select
 from axiograd._typing import Inputs, Target
 from axiograd.attribution.arguments import Arguments, Model
+from axiograd.attribution.captum_calls import called_as_in_captum
 from axiograd.attribution.layer import FromLayer, Layer
 from axiograd.attribution.passes import Pass, detached, differentiate, run
 from axiograd.attribution.results import Completeness, Explanation
 from axiograd.attribution.state import attribution_pass
-from axiograd.errors import BaselineError, DisconnectedError
+from axiograd.errors import BaselineError, ConfigurationError, DisconnectedError
 from axiograd.homogeneity.model import out_of_parallel, runnable
 
 
@@ -73,6 +74,8 @@ class Attribution(ABC):
     differentiable: ClassVar[bool] = True
     #: How outputs name the baseline when the user gives none.
     default_baseline: ClassVar[str] = "zero"
+    #: Whether features are a factor of their attributions; under the name by which Captum's NoiseTunnel asks.
+    multiplies_by_inputs: bool = False
 
     def __init__(self, model: Model, *, layer: Layer | None = None) -> None:
         self.model: Model = runnable(model)
@@ -87,6 +90,15 @@ class Attribution(ABC):
         usual = {name: parameters[name].default for name in own}
         said = [f"{name}={_spoken(value)}" for name, value in own.items() if value is not usual[name]]
         return f"{type(self).__name__}({', '.join([_spoken(self.model), *said])})"
+
+    @property
+    def forward_func(self) -> Model:
+        """The model, under Captum's name: its NoiseTunnel goes around our methods."""
+        return self.model
+
+    def has_convergence_delta(self) -> bool:
+        """Whether `attribute` takes ``return_convergence_delta``; Captum's NoiseTunnel asks."""
+        return True
 
     @abstractmethod
     def _compute(self, call: AttributionCall) -> Computed:
@@ -138,6 +150,7 @@ class Attribution(ABC):
         create_graph: bool = False,
         return_convergence_delta: Literal[True],
     ) -> tuple[Any, Tensor]: ...
+    @called_as_in_captum("target", "additional_forward_args")
     def attribute(
         self,
         inputs: Inputs,
@@ -254,6 +267,11 @@ class Attribution(ABC):
 
     def _delta(self, call: AttributionCall, computed: Computed) -> tuple[Tensor, Tensor]:
         """Σ attribution − (F(x) − F(x′)), and F(x) − F(x′) itself."""
+        if not getattr(self, "multiply_by_inputs", True):
+            raise ConfigurationError(
+                "multiply_by_inputs=False: attributions without the factor x − x′ do not add up to F(x) − F(x′), so "
+                "that they have no completeness error."
+            )
         arguments = call.arguments
         all_references = computed.references or (call.baselines,)
 

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from axiograd.attribution._path import PathStep, integrate
+from axiograd.attribution._path import PathMethod, PathStep, integrate
 from axiograd.attribution.arguments import Arguments, Model
-from axiograd.attribution.base import Attribution, AttributionCall, Computed
+from axiograd.attribution.base import AttributionCall, Computed
 from axiograd.attribution.integrated_gradients import check_count, check_rows
 from axiograd.attribution.layer import Layer
 from axiograd.attribution.passes import run
@@ -17,10 +17,11 @@ from axiograd.attribution.references import References
 from axiograd.errors import BaselineError
 
 
-class ExpectedGradients(Attribution):
+class ExpectedGradients(PathMethod):
     """EGᵢ = E[(xᵢ − rᵢ) · ∂F(r + α(x − r))/∂xᵢ] over references r and α ~ U(0, 1), by ``n_samples`` draws.
 
     References are drawn without replacement within a call. A ``generator`` makes the draws repeatable.
+    With ``multiply_by_inputs=False`` the factor xᵢ − rᵢ is left out.
 
     >>> references = torch.zeros(3, 2)
     >>> method = ExpectedGradients(lambda x: x.sum(1), references, n_samples=2)
@@ -38,6 +39,7 @@ class ExpectedGradients(Attribution):
         *,
         generator: torch.Generator | None = None,
         internal_batch_size: int | None = None,
+        multiply_by_inputs: bool = True,
         layer: Layer | None = None,
     ) -> None:
         super().__init__(model, layer=layer)
@@ -50,6 +52,7 @@ class ExpectedGradients(Attribution):
         # leaves that state alone, so it has one of its own.
         self._own = torch.Generator().manual_seed(int(torch.randint(2**62, ())))
         self.internal_batch_size = internal_batch_size
+        self.multiply_by_inputs = multiply_by_inputs
 
     def _compute(self, call: AttributionCall) -> Computed:
         generator = self.generator or (None if call.is_training_step else self._own)

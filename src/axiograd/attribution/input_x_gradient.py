@@ -13,5 +13,7 @@ class InputXGradient(SinglePass):
     tensor([[ 2., 18.]])
     """
 
+    multiplies_by_inputs = True
+
     def _combine(self, x: Tensor, gradient: Tensor) -> Tensor:
         return x * gradient

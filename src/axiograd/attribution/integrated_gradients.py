@@ -9,19 +9,21 @@ import torch
 from torch import Tensor
 
 from axiograd._typing import Inputs, Target
-from axiograd.attribution._path import PathStep, integrate
+from axiograd.attribution._path import PathMethod, PathStep, integrate
 from axiograd.attribution.arguments import Arguments, Model
-from axiograd.attribution.base import Attribution, AttributionCall, Computed
+from axiograd.attribution.base import AttributionCall, Computed
+from axiograd.attribution.captum_calls import called_as_in_captum
 from axiograd.attribution.layer import Layer
 from axiograd.attribution.passes import run
 from axiograd.attribution.quadrature import Rule, nodes_and_weights
 from axiograd.errors import ConfigurationError
 
 
-class IntegratedGradients(Attribution):
+class IntegratedGradients(PathMethod):
     """IGᵢ = (xᵢ − x′ᵢ) · ∫₀¹ ∂F(x′ + α(x − x′))/∂xᵢ dα, by quadrature with ``n_steps`` gradients.
 
     At most ``internal_batch_size`` samples × steps are in memory at once, so memory does not grow with n_steps.
+    With ``multiply_by_inputs=False`` the factor xᵢ − x′ᵢ is left out: the average gradient along the path.
 
     >>> x = torch.tensor([[1.0, 2.0]])
     >>> IntegratedGradients(lambda x: (x**3).sum(1), n_steps=2).attribute(x, baselines=1.0)
@@ -35,16 +37,32 @@ class IntegratedGradients(Attribution):
         method: Rule = "gausslegendre",
         internal_batch_size: int | None = None,
         *,
+        multiply_by_inputs: bool = True,
         layer: Layer | None = None,
     ) -> None:
         super().__init__(model, layer=layer)
+        if isinstance(n_steps, bool):
+            raise ConfigurationError(
+                f"n_steps={n_steps!r}: expected a whole number of at least 1. Captum's second argument is by name: "
+                f"IntegratedGradients(model, multiply_by_inputs={n_steps!r})."
+            )
         check_count("n_steps", n_steps)
         nodes_and_weights(method, n_steps)
         check_rows(internal_batch_size)
         self.n_steps = n_steps
         self.method = method
         self.internal_batch_size = internal_batch_size
+        self.multiply_by_inputs = multiply_by_inputs
 
+    @called_as_in_captum(
+        "baselines",
+        "target",
+        "additional_forward_args",
+        "n_steps",
+        "method",
+        "internal_batch_size",
+        "return_convergence_delta",
+    )
     def attribute(
         self,
         inputs: Inputs,
@@ -66,7 +84,8 @@ class IntegratedGradients(Attribution):
         if not changed:
             return super().attribute(inputs, target, **call)
         own: dict[str, Any] = {name: getattr(self, name) for name in given}
-        return type(self)(self.model, **(own | changed), layer=self.layer).attribute(inputs, target, **call)
+        own |= changed | {"multiply_by_inputs": self.multiply_by_inputs, "layer": self.layer}
+        return type(self)(self.model, **own).attribute(inputs, target, **call)
 
     def _compute(self, call: AttributionCall) -> Computed:
         nodes, weights = nodes_and_weights(self.method, self.n_steps)

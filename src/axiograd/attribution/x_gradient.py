@@ -19,6 +19,7 @@ from axiograd.attribution._path_check import fixed, path_gap, target_rows
 from axiograd.attribution._proof import Memory, alike, held, signature
 from axiograd.attribution.arguments import Arguments, Model
 from axiograd.attribution.base import Attribution, AttributionCall, Computed
+from axiograd.attribution.captum_calls import called_as_in_captum
 from axiograd.attribution.layer import FromLayer, Layer
 from axiograd.attribution.passes import Pass, differentiate
 from axiograd.attribution.state import attribution_pass
@@ -67,6 +68,11 @@ class XGradient(Attribution):
     def certificate(self) -> Certificate | None:
         """The newest proof's; None before the first use, and where the degree was given."""
         return self._memory.entries[-1].proof.certificate if self._memory.entries else None
+
+    multiplies_by_inputs = True
+    attribute = called_as_in_captum("baselines", "target", "additional_forward_args", "return_convergence_delta")(
+        Attribution.attribute.__wrapped__
+    )  # type: ignore[attr-defined]  # Integrated Gradients' order without its steps
 
     def _compute(self, call: AttributionCall) -> Computed:
         done = self._differentiate(call)
