@@ -37,7 +37,7 @@ class PathMethod(Attribution):
     multiply_by_inputs: bool
 
     @property
-    def multiplies_by_inputs(self) -> bool:  # type: ignore[override]  # the setting's, under the name that Captum asks for
+    def multiplies_by_inputs(self) -> bool:  # type: ignore[override]  # Captum's name for it
         """Whether x − x′ is a factor."""
         return self.multiply_by_inputs
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import sys
 import time
 import warnings
@@ -70,9 +71,10 @@ class XGradient(Attribution):
         return self._memory.entries[-1].proof.certificate if self._memory.entries else None
 
     multiplies_by_inputs = True
+    # Integrated Gradients' order without its steps.
     attribute = called_as_in_captum("baselines", "target", "additional_forward_args", "return_convergence_delta")(
-        Attribution.attribute.__wrapped__
-    )  # type: ignore[attr-defined]  # Integrated Gradients' order without its steps
+        inspect.unwrap(Attribution.attribute)
+    )
 
     def _compute(self, call: AttributionCall) -> Computed:
         done = self._differentiate(call)
