@@ -1,0 +1,203 @@
+"""Is a shortcut found by somebody who has not been told of it: clusters of attribution on Decoy Fashion-MNIST.
+
+A part of the training images has the patch that gives the class away. The studio looks at some of the images, clusters
+their maps by the place where they are heavy, and ranks the clusters. At which rank is the first cluster on the patch,
+and how many images of the wall are seen up to the first one with its patch in the window? The same clustering and the
+same ranking are given three kinds of maps: X-Gradient of the X-DNN, Input × Gradient of a regular network, and pixels.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from axiograd.attribution import InputXGradient, XGradient
+from axiograd.datasets import TensorData, add_decoy
+from axiograd.datasets.marked import Pictures
+from axiograd.experiments.confounded import Confounded
+from axiograd.experiments.decoy_training import network
+from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work
+from axiograd.experiments.loop import accuracy, train_epochs
+from axiograd.experiments.records import Records, mean_and_std
+from axiograd.experiments.studio_strokes import images
+from axiograd.studio.clusters import Cluster, find_clusters, in_turns
+from axiograd.studio.split import sample
+from axiograd.studio.survey import Survey, cells, look
+
+#: Whose maps are clustered: the label, and whether the network is an X-DNN.
+MAPS = {
+    "x-gradient": ("X-Gradient, X-DNN", True),
+    "input-x-gradient": ("Input × Gradient, regular network", False),
+    "pixels": ("pixels, X-DNN", True),
+}
+
+
+@dataclass(frozen=True)
+class Size:
+    """How many images there are, how many are looked at, and which shares of them have the patch."""
+
+    n: int = 10_000
+    epochs: int = 6
+    looked_at: int = 3000
+    shares: tuple[float, ...] = (0.01, 0.05, 0.2, 1.0)
+    seeds: int = 5
+
+
+SIZES = {"real": Size(), "quick": Size(n=1000, epochs=4, looked_at=500, shares=(0.2, 1.0), seeds=1)}
+
+
+def contaminated(data: Confounded, n: int, share: float, seed: int) -> TensorData:
+    """The first n training images; the patch is on a share of them, drawn at random."""
+    dirty, clean = data.train.select(slice(n)), data.clean_train.select(slice(n))
+    chosen = torch.randperm(n, generator=torch.Generator().manual_seed(seed)) < round(share * n)
+    where = chosen[:, None, None, None]
+    return replace(
+        dirty, inputs=torch.where(where, dirty.inputs, clean.inputs), shortcuts=dirty.per_sample()["shortcuts"] & where
+    )
+
+
+def on_the_patch(cluster: Cluster, shortcuts: Tensor) -> list[bool]:
+    """For each image of a cluster: is at least half of its patch inside the cluster's window?
+
+    >>> shortcuts = torch.zeros(2, 1, 32, 32, dtype=torch.bool)
+    >>> shortcuts[0, :, :4, :4] = True
+    >>> corner = Cluster((0, 1), (0.0, 0.0, 0.125, 0.125), 0.3, 0.5, 1.0, 0.5, 0.5, 1.0, {}, "", 0)
+    >>> on_the_patch(corner, shortcuts)
+    [True, False]
+    """
+    height, width = shortcuts.shape[-2:]
+    left, top, right, bottom = cluster.box
+    y, x = torch.arange(height) + 0.5, torch.arange(width) + 0.5
+    down, across = (y > top * height) & (y < bottom * height), (x > left * width) & (x < right * width)
+    patches = shortcuts[list(cluster.members), 0]
+    sizes = patches.sum((1, 2))
+    return ((sizes > 0) & (2 * (patches & down[:, None] & across[None]).sum((1, 2)) >= sizes)).tolist()
+
+
+def effort(found: Sequence[Cluster], shortcuts: Tensor) -> dict[str, int | None]:
+    """The rank of the first cluster most of whose images have their patch in its window, and how many images of the
+    wall, one of each suspicious cluster in turn, are seen up to the first such image; None where there is none."""
+    hits = [on_the_patch(cluster, shortcuts) for cluster in found]
+    rank = next((place for place, one in enumerate(hits, 1) if 2 * sum(one) > len(one)), None)
+    shown = {
+        row
+        for cluster, one in zip(found, hits, strict=True)
+        for row, hit in zip(cluster.members, one, strict=True)
+        if hit
+    }
+    order = in_turns([(one.score, one.members) for one in found])
+    seen = next((place for place, row in enumerate(order, 1) if row in shown), None)
+    return {"rank": rank, "seen": seen, "clusters": len(found), "wall": len(order)}
+
+
+def searched(name: str, size: Size, share: float, maps: str, seed: int) -> dict[str, Any]:
+    """Train with some patches, look, and see where they stand; accuracies in per cent."""
+    data = images(name)
+    train = contaminated(data, size.n, share, seed)
+    torch.manual_seed(seed)
+    model = network(data.channels, data.classes, homogeneous=MAPS[maps][1])
+
+    def loss(x: Tensor, y: Tensor, *_: Tensor) -> Tensor:
+        return F.cross_entropy(model(x), y)
+
+    train_epochs(train, loss, torch.optim.Adam(model.parameters(), 3e-3), epochs=size.epochs, batch=128, seed=seed)
+    model.eval()
+    pictures = Pictures.of_tensors(TensorData(train.inputs, train.targets, train.name))
+    rows = sample(range(len(pictures)), size.looked_at, seed)
+    survey = surveyed(model, pictures, rows, maps)
+    found = find_clusters(model, pictures, survey, _quietly, seed=seed)
+    shortcuts = train.per_sample()["shortcuts"]
+    return {
+        "telling": accuracy(model, add_decoy(data.clean_test, informative=True)),
+        "random": accuracy(model, data.test),
+        "patches": int(shortcuts[rows].any((1, 2, 3)).sum()),
+        **effort(found, shortcuts),
+    }
+
+
+def surveyed(model: nn.Module, pictures: Pictures, rows: Sequence[int], maps: str) -> Survey:
+    """What is seen of the images, with the maps that are asked for."""
+    method = XGradient(model, degree=1.0) if MAPS[maps][1] else InputXGradient(model)
+    survey = look(model, method, pictures, rows, _quietly)
+    if maps != "pixels":
+        return survey
+    return replace(survey, maps=cells(pictures.batch(rows)).numpy())
+
+
+def _quietly(done: int, total: int) -> None:
+    """Nobody watches."""
+
+
+def plan(setting: Setting) -> Plan:
+    """Every share with every kind of maps, seed by seed."""
+    name, size = ("shapes", SIZES["quick"]) if setting.scale == "quick" else ("fashion-mnist", SIZES["real"])
+    first = setting.seed * 1000
+
+    def search(records: Records) -> Sequence[Work]:  # noqa: ARG001
+        return [
+            Work({"share": share, "maps": maps, "seed": seed}, partial(searched, name, size, share, maps, seed))
+            for seed in range(first, first + size.seeds)
+            for share in size.shares
+            for maps in MAPS
+        ]
+
+    settings = {"n_train": size.n, "epochs": size.epochs, "looked_at": size.looked_at}
+    return Plan(images(name).name, settings, (search,))
+
+
+def table(records: Records) -> Table:
+    """A line for each share and each kind of maps."""
+    rows: list[tuple[Cell, ...]] = []
+    for share in sorted({piece.key["share"] for piece in records.pieces}):
+        for maps, (label, _) in MAPS.items():
+            values = [piece.values for piece in records.find(share=share, maps=maps)]
+            if not values:
+                continue
+            looked_at = records.settings["looked_at"]
+            rows.append(
+                (
+                    f"{100 * share:g} %",
+                    label,
+                    mean_and_std([one["telling"] - one["random"] for one in values]),
+                    _middle([one["rank"] for one in values]),
+                    f"{statistics.fmean(one['clusters'] for one in values):.0f}",
+                    _middle([one["seen"] for one in values]),
+                    f"{statistics.fmean((looked_at + 1) / (one['patches'] + 1) for one in values):.0f}",
+                    len(values),
+                )
+            )
+    header = ("with patch", "maps", "reliance on it", "rank", "of clusters", "images seen", "at random", "seeds")
+    return Table(header, tuple(rows), _NOTE)
+
+
+def _middle(values: Sequence[int | None]) -> str:
+    """Median and range of what was found, and in how many of the seeds it was, where not in all.
+
+    >>> _middle([1, 3, 2]), _middle([4, None, 4]), _middle([None])
+    ('2 (1–3)', '4, found in 2 of 3', 'not found')
+    """
+    found = sorted(value for value in values if value is not None)
+    if not found:
+        return "not found"
+    words = f"{statistics.median_low(found)}" + (f" ({found[0]}–{found[-1]})" if found[0] != found[-1] else "")
+    return words if len(found) == len(values) else f"{words}, found in {len(found)} of {len(values)}"
+
+
+_NOTE = (
+    "Reliance: accuracy on test images with the patch of their class less that with the patch of a random one, in "
+    "points; near zero the network has not learnt the shortcut, and there is nothing to find. Rank: of the first "
+    "cluster most of whose images have at least half of their patch in its window; median of the seeds, and range. "
+    "Images seen: going through the wall, one image of each suspicious cluster in turn, up to the first with its "
+    "patch in the window. At random: how many are seen, on average, up to the first with a patch, by somebody who "
+    "recognises it without a heat map. All rows have the studio's clustering and its ranking, by what predictions "
+    "lose without the window; they differ in the maps and in the network."
+)
+
+ITEM = Item("studio-finding", "Studio: finding a shortcut without being told", plan, table, scales=("quick", "real"))
