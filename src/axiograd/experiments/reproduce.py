@@ -45,6 +45,7 @@ ITEMS: Mapping[str, str] = {
     "decoy-mnist": "axiograd.experiments.decoy:MNIST",
     "transformers": "axiograd.experiments.transformers:ITEM",
     "studio": "axiograd.experiments.studio_strokes:ITEM",
+    "studio-shapes": "axiograd.experiments.studio_strokes:DEMONSTRATION",
     "studio-finding": "axiograd.experiments.studio_finding:ITEM",
     "watch": "axiograd.experiments.watch:ITEM",
 }

@@ -15,7 +15,6 @@ from functools import partial
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from axiograd.attribution import InputXGradient, XGradient
@@ -24,9 +23,9 @@ from axiograd.datasets.marked import Pictures
 from axiograd.experiments.confounded import Confounded
 from axiograd.experiments.decoy_training import network
 from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work
-from axiograd.experiments.loop import accuracy, train_epochs
+from axiograd.experiments.loop import accuracy
 from axiograd.experiments.records import Records, mean_and_std
-from axiograd.experiments.studio_strokes import images
+from axiograd.experiments.studio_scenes import images, quietly, trained
 from axiograd.studio.clusters import Cluster, find_clusters, in_turns
 from axiograd.studio.split import sample
 from axiograd.studio.survey import Survey, cells, look
@@ -103,16 +102,11 @@ def searched(name: str, size: Size, share: float, maps: str, seed: int) -> dict[
     train = contaminated(data, size.n, share, seed)
     torch.manual_seed(seed)
     model = network(data.channels, data.classes, homogeneous=MAPS[maps][1])
-
-    def loss(x: Tensor, y: Tensor, *_: Tensor) -> Tensor:
-        return F.cross_entropy(model(x), y)
-
-    train_epochs(train, loss, torch.optim.Adam(model.parameters(), 3e-3), epochs=size.epochs, batch=128, seed=seed)
-    model.eval()
+    trained(model, train, size.epochs, seed)
     pictures = Pictures.of_tensors(TensorData(train.inputs, train.targets, train.name))
     rows = sample(range(len(pictures)), size.looked_at, seed)
     survey = surveyed(model, pictures, rows, maps)
-    found = find_clusters(model, pictures, survey, _quietly, seed=seed)
+    found = find_clusters(model, pictures, survey, quietly, seed=seed)
     shortcuts = train.per_sample()["shortcuts"]
     return {
         "telling": accuracy(model, add_decoy(data.clean_test, informative=True)),
@@ -125,14 +119,10 @@ def searched(name: str, size: Size, share: float, maps: str, seed: int) -> dict[
 def surveyed(model: nn.Module, pictures: Pictures, rows: Sequence[int], maps: str) -> Survey:
     """What is seen of the images, with the maps that are asked for."""
     method = XGradient(model, degree=1.0) if MAPS[maps][1] else InputXGradient(model)
-    survey = look(model, method, pictures, rows, _quietly)
+    survey = look(model, method, pictures, rows, quietly)
     if maps != "pixels":
         return survey
     return replace(survey, maps=cells(pictures.batch(rows)).numpy())
-
-
-def _quietly(done: int, total: int) -> None:
-    """Nobody watches."""
 
 
 def plan(setting: Setting) -> Plan:

@@ -7,24 +7,22 @@ strokes may be wrong: as large, at a random place.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
 import numpy as np
-import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from axiograd.attribution import XGradient
 from axiograd.datasets import TensorData
 from axiograd.datasets.marked import Pictures
-from axiograd.experiments.confounded import Confounded, load
-from axiograd.experiments.decoy_training import network
 from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work
-from axiograd.experiments.loop import accuracy, train_epochs
+from axiograd.experiments.loop import accuracy
 from axiograd.experiments.records import Records, mean_and_std
+from axiograd.experiments.studio_scenes import Scene, decoyed, quietly, tagged
 from axiograd.studio import mending
 from axiograd.studio.clusters import find_clusters, in_turns
 from axiograd.studio.judging import judge
@@ -35,48 +33,50 @@ from axiograd.studio.survey import look
 
 @dataclass(frozen=True)
 class Size:
-    """How many images, how long, and which questions."""
+    """Which images and how many, how long, and which questions."""
 
+    scene: str
     n: int = 10_000
-    epochs: int = 4
+    epochs: int = 12
     passes: int = 8
     batch: int = 128
     lr: float = 1e-3
     painted: tuple[int, ...] = (1, 5, 10, 20)
-    seeds: int = 3
+    seeds: int = 5
 
 
-SIZES = {"real": Size(), "quick": Size(n=1000, epochs=3, passes=2, painted=(1, 5), seeds=1)}
+SIZES = {
+    "real": Size("fashion-mnist"),
+    "quick": Size("shapes", n=1000, epochs=3, passes=2, painted=(1, 5), seeds=1),
+    "demonstration": Size("demonstration", n=2400, epochs=5, passes=10, batch=50, lr=2e-3),
+    "quick-demonstration": Size("demonstration", n=600, epochs=2, passes=1, batch=50, lr=2e-3, painted=(1, 5), seeds=1),
+}
 WRONG = (0.1, 0.3)
+#: Test images on which attribution is measured.
+JUDGED = 500
 
 
 @cache
-def images(name: str) -> Confounded:
-    """The set, once for all pieces."""
-    return load(name, n_val=1000)
+def scene_of(size: Size) -> Scene:
+    """The images, once for all pieces."""
+    return tagged(size.n, size.epochs) if size.scene == "demonstration" else decoyed(size.scene, size.n, size.epochs)
 
 
 @cache
-def beginning(name: str, size: Size, seed: int) -> tuple[nn.Module, Pictures, tuple[int, ...]]:
+def beginning(size: Size, seed: int) -> tuple[nn.Module, Pictures, tuple[int, ...]]:
     """A network that has learnt the patch, its images, and those images in the order of the wall."""
-    data = images(name)
-    train = data.train.select(slice(size.n))
-    torch.manual_seed(seed)
-    model = network(data.channels, data.classes, homogeneous=True)
-
-    def loss(x: Tensor, y: Tensor, *_: Tensor) -> Tensor:
-        return F.cross_entropy(model(x), y)
-
-    train_epochs(train, loss, torch.optim.Adam(model.parameters(), 3e-3), epochs=size.epochs, batch=128, seed=seed)
-    pictures = Pictures.of_tensors(TensorData(train.inputs, train.targets, train.name))
-    model.eval()
-    survey = look(model, XGradient(model), pictures, sample(range(len(pictures)), 2000, seed), _quietly)
-    found = find_clusters(model, pictures, survey, _quietly, seed=seed)
+    scene = scene_of(size)
+    model, pictures = scene.learnt(seed), scene.pictures(scene.train)
+    survey = look(model, XGradient(model), pictures, sample(range(len(pictures)), 2000, seed), quietly)
+    found = find_clusters(model, pictures, survey, quietly, seed=seed)
     return model, pictures, tuple(in_turns([(one.score, one.members) for one in found]))
 
 
-def _quietly(done: int, total: int) -> None:
-    """Nobody watches."""
+def box(data: TensorData, row: int) -> tuple[int, int, int, int]:
+    """Top, left, bottom, right of an image's patch."""
+    patch = data.per_sample()["shortcuts"][row, 0].nonzero()
+    (top, left), (bottom, right) = patch.amin(0).tolist(), (patch.amax(0) + 1).tolist()
+    return top, left, bottom, right
 
 
 def paint(data: TensorData, rows: Sequence[int], wrong: float, *, spread: bool, n: int, seed: int) -> Marks:
@@ -86,11 +86,10 @@ def paint(data: TensorData, rows: Sequence[int], wrong: float, *, spread: bool, 
     random = np.random.default_rng(seed)
     mistaken = set(random.choice(len(rows), round(wrong * len(rows)), replace=False).tolist())
     for place, row in enumerate(rows):
-        patch = data.per_sample()["shortcuts"][row, 0].nonzero()
-        (top, left), (bottom, right) = patch.amin(0).tolist(), (patch.amax(0) + 1).tolist()
+        top, left, bottom, right = box(data, row)
         if place in mistaken:
-            top, left = int(random.integers(0, height - 4)), int(random.integers(0, width - 4))
-            bottom, right = top + 4, left + 4
+            down, across = int(random.integers(0, height - bottom + top)), int(random.integers(0, width - right + left))
+            top, bottom, left, right = down, down + bottom - top, across, across + right - left
         corners = [[left, top], [right, bottom]]
         marks.add({"do": "stroke", "image": row, "kind": "wrong", "tool": "rectangle", "points": corners})
         if spread:
@@ -99,37 +98,30 @@ def paint(data: TensorData, rows: Sequence[int], wrong: float, *, spread: bool, 
     return marks
 
 
-def mended(name: str, size: Size, painted: int, spread: str, wrong: float, seed: int) -> dict[str, Any]:
+def mended(size: Size, painted: int, spread: str, wrong: float, seed: int) -> dict[str, Any]:
     """One round with so many painted images; accuracies in per cent where the patch tells nothing."""
-    start, pictures, order = beginning(name, size, seed)
-    data = images(name)
-    model = network(data.channels, data.classes, homogeneous=True)
-    model.load_state_dict(start.state_dict())
-    model.eval()
-    test = data.test
+    scene = scene_of(size)
+    start, pictures, order = beginning(size, seed)
+    model = copy.deepcopy(start)
     masks = tuple(range(size.n)) if spread == "all masks" else order[:painted]
     values: dict[str, Any] = {}
     if spread != "no strokes":
-        marks = paint(data.train, masks, wrong, spread=spread == "same place", n=size.n, seed=seed)
+        marks = paint(scene.train, masks, wrong, spread=spread == "same place", n=size.n, seed=seed)
         rows = tuple(range(size.n))
         plan = mending.Plan("right-reasons", 1.0, size=size.n, seed=seed)
         set_ = mending.data_set(pictures, rows, marks, plan)
         plan = replace(mending.sensible(model, set_, "right-reasons", 1.0, seed), lr=size.lr, batch=size.batch)
         mending.mend(model, set_, plan, lambda _: True, seconds=1e9, epochs=size.passes)
         values = {"weight": plan.weight}
-    truth = Marks(pictures.read(0).shape[-2:])  # type: ignore[arg-type]  # height and width
-    few = Pictures.of_tensors(TensorData(test.inputs[:500], test.targets[:500], test.name))
-    for row in range(500):
-        patch = test.per_sample()["shortcuts"][row, 0].nonzero()
-        corners = [patch.amin(0).flip(0).tolist(), (patch.amax(0) + 1).flip(0).tolist()]
-        truth.add({"do": "stroke", "image": row, "kind": "wrong", "tool": "rectangle", "points": corners})
-    verdict = judge(model, XGradient(model), few, range(500), truth, _quietly)
-    return values | {"test": accuracy(model, test), "share": 100 * (verdict.wrong_share or 0.0)}
+    few = scene.test.select(slice(JUDGED))
+    truth = paint(few, range(len(few)), 0.0, spread=False, n=len(few), seed=seed)
+    verdict = judge(model, XGradient(model), scene.pictures(few), range(len(few)), truth, quietly)
+    return values | {"test": accuracy(model, scene.judged()), "share": 100 * (verdict.wrong_share or 0.0)}
 
 
-def plan(setting: Setting) -> Plan:
+def plan(setting: Setting, kind: str = "") -> Plan:
     """Each number of painted images with and without spreading, wrong strokes, all masks, and none."""
-    name, size = ("shapes", SIZES["quick"]) if setting.scale == "quick" else ("fashion-mnist", SIZES["real"])
+    size = SIZES["-".join(word for word in ("quick" if setting.scale == "quick" else "", kind) if word) or "real"]
     first = setting.seed * 1000
     most = max(size.painted)
     asked = [(0, "no strokes", 0.0)]
@@ -139,13 +131,14 @@ def plan(setting: Setting) -> Plan:
 
     def work(seed: int, painted: int, spread: str, wrong: float) -> Work:
         key = {"part": "strokes", "painted": painted, "spread": spread, "wrong": wrong, "seed": seed}
-        return Work(key, partial(mended, name, size, painted, spread, wrong, seed))
+        return Work(key, partial(mended, size, painted, spread, wrong, seed))
 
     def strokes(records: Records) -> Sequence[Work]:  # noqa: ARG001
         return [work(seed, *one) for seed in range(first, first + size.seeds) for one in asked]
 
     settings = {"n_train": size.n, "epochs": size.epochs, "passes": size.passes, "batch": size.batch, "lr": size.lr}
-    return Plan(images(name).name, settings, (strokes,))
+    scene = scene_of(size)
+    return Plan(scene.train.name, {**settings, "n_test": len(scene.test)}, (strokes,))
 
 
 def table(records: Records) -> Table:
@@ -173,10 +166,17 @@ def table(records: Records) -> Table:
 
 
 _NOTE = (
-    "Accuracy in per cent on 10,000 test images whose patch tells nothing (quick form: 1,000); attribution on "
-    "the patch in per cent of all, on 500 of them; mean ± standard deviation of the seeds. The network has learnt the "
-    "patch before. Painted are the first images of the studio's wall, suspicious first; one round of training with "
-    "Right reasons at the studio's own strength. A wrong stroke is as large as a patch, at a random place."
+    "Accuracy in per cent on test images whose patch tells nothing; attribution on the patch in per cent of all, on "
+    f"{JUDGED} of them; mean ± standard deviation of the seeds. The network has learnt the patch before. Painted are "
+    "the first images of the studio's wall, suspicious first; one round of training with Right reasons at the studio's "
+    "own strength. A wrong stroke is as large as a patch, at a random place."
 )
 
 ITEM = Item("studio", "Studio: mending by painting a few images", plan, table, scales=("quick", "real"))
+DEMONSTRATION = Item(
+    "studio-shapes",
+    "Studio: the same on the demonstration's shapes",
+    partial(plan, kind="demonstration"),
+    table,
+    scales=("quick", "real"),
+)
