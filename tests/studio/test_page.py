@@ -6,9 +6,10 @@ import urllib.error
 import urllib.request
 
 import pytest
+import torch
 
 from axiograd.datasets.marked import Pictures
-from axiograd.studio.network import Origin
+from axiograd.studio.network import Origin, rebuild
 from axiograd.studio.opening import opened
 from axiograd.studio.spreading import similar
 from support import studio_model
@@ -98,7 +99,7 @@ def test_filters_and_search_narrow_the_wall(page):
     page.wait("document.querySelector('#count').innerText === '1 image'")
     page.evaluate("""(() => { const f = document.querySelector('#filters'); f.elements.text.value = 'nothing';
       f.elements.text.dispatchEvent(new Event('input', {bubbles: true})); })()""")
-    page.wait("document.querySelector('#count').innerText === 'No image is like that.'")
+    page.wait("document.querySelector('#count').innerText === 'No images match.'")
 
 
 def test_training_without_a_mark_is_a_sentence(page):
@@ -184,6 +185,29 @@ def test_spread_reload_train_compare_and_go_back(page, running, folder):
     assert [one for one in page.complaints if "422" not in one] == []
 
 
+def test_what_is_kept_stands_alone(page, running, folder):
+    settle(page, running)
+    assert not page.evaluate("document.querySelector('#keep-all').disabled")
+    press(page, "#keep-all")
+    page.wait("document.querySelector('#message').innerText.startsWith('Kept in')", 120)
+    kept = folder / "kept" / f"round-{running.session.current}"
+    said = text(page, "#message")
+    assert str(kept) in said
+    assert "No ONNX file" not in said
+    onnx = pytest.importorskip("onnxruntime").InferenceSession(kept / "model.onnx", providers=["CPUExecutionProvider"])
+    inputs = running.session.pictures.batch(range(3))
+    names = [one.name for one in onnx.get_inputs()]
+    found = onnx.run(
+        ["output"], dict(zip(names, [inputs.numpy(), running.session.pictures.targets[:3].numpy()], strict=True))
+    )
+    model = rebuild(studio_model.origin().bare(), kept / "model.safetensors")
+    torch.testing.assert_close(torch.from_numpy(found[0]), model(inputs).detach(), rtol=1e-4, atol=1e-5)
+    masks = json.loads((kept / "masks" / "coco.json").read_text())
+    assert len(masks["images"]) == len(running.session.marks.images())
+    assert "<img" in (kept / "report.html").read_text()
+    assert [one for one in page.complaints if "422" not in one] == []
+
+
 def test_a_training_stops_when_it_is_told_to(page, running):
     before = len(running.session.rounds)
     train(page, running, 60)
@@ -263,7 +287,7 @@ def test_a_worker_that_dies_is_started_again_and_nothing_is_lost(browser, images
         browser.visit(running.address)
         browser.wait(IDLE, 120)
         running.chief._process.kill()
-        browser.wait("document.querySelector('#message').innerText.includes('started again')", 30)
+        browser.wait("document.querySelector('#message').innerText.includes('has been restarted')", 30)
         browser.wait("fetch('api/map/0/3.png?x').then(r => r.ok)", 60)
 
 

@@ -61,11 +61,11 @@ def studio(
             given = options.read_settings(settings)
             pictures, origin = _named(str(spec), data, weights, given, download, pixels)
         for line in pictures.skipped[:5]:
-            output.say(f"Left out, as it cannot be decoded: {line}")
+            output.say(f"Left out because it cannot be decoded: {line}")
         with opened(pictures, origin, out, masks=masks, port=port) as running:
             output.answer({"address": running.address, "folder": str(out)})
             output.say(f"The studio is open at {running.address}")
-            output.say("Whoever has this address can use it, on this machine alone. Ctrl-C closes it; nothing is lost.")
+            output.say("Anyone on this machine who has this address can use it. Ctrl-C closes it; nothing is lost.")
             if browser:
                 webbrowser.open(running.address)
             try:

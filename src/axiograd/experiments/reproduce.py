@@ -47,6 +47,7 @@ ITEMS: Mapping[str, str] = {
     "studio": "axiograd.experiments.studio_strokes:ITEM",
     "studio-shapes": "axiograd.experiments.studio_strokes:DEMONSTRATION",
     "studio-finding": "axiograd.experiments.studio_finding:ITEM",
+    "fairness": "axiograd.experiments.fairness:ITEM",
     "watch": "axiograd.experiments.watch:ITEM",
 }
 

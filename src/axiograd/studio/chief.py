@@ -51,7 +51,7 @@ class Chief:
         """Start the worker, and do what is left to do."""
         self._launch()
         if self.session.state.get("pending") is not None:
-            self.say("A training was cut off when the studio was closed; it resumes from its last whole pass.")
+            self.say("Training was interrupted when the studio was closed; it resumes after its last complete pass.")
         self._start()
 
     def _launch(self) -> None:
@@ -99,7 +99,7 @@ class Chief:
 
     def mend(self, prior: str, strength: float, seconds: float) -> None:
         """Train from the current round, to a new one."""
-        self._idle()
+        self.check_idle()
         number = len(self.session.rounds)
         shutil.rmtree(self.session.folder / "rounds" / str(number), ignore_errors=True)
         plan = {
@@ -119,7 +119,7 @@ class Chief:
 
     def _mended(self, plan: dict[str, Any], done: dict[str, Any]) -> None:
         made = self.session.add_round(plan["parent"], seconds=plan["seconds"], **done)
-        self.say(f"Round {made['id']} is trained: {done['plan']['epochs']} passes.")
+        self.say(f"Round {made['id']} is trained; passes over the images: {done['plan']['epochs']}.")
         self.judge(plan["parent"], made["id"])
         self.look(made["id"])
 
@@ -154,14 +154,14 @@ class Chief:
             members = self._members(image, cluster)
         arguments = {"how": how, "image": image, "strokes": as_dicts(strokes), "members": members}
         if preview:
-            return self.begin("spread", "Looking for where it goes", lambda _: None, only=300, **arguments)
-        self._idle()
+            return self.begin("spread", "Looking for matching images", lambda _: None, only=300, **arguments)
+        self.check_idle()
 
         def then(found: list[Any]) -> None:
             if found:
                 to = [list(one) for one in found]
                 self.session.marks.add({"do": "spread", "how": how, "strokes": as_dicts(strokes), "to": to})
-            self.say(f"Spread to {len(found)} images." if found else "No other image looks like that.")
+            self.say(f"Spread to {len(found)} images." if found else "No other image matches.")
 
         return self.begin("spread", "Spreading", then, only=None, **arguments)
 
@@ -177,7 +177,7 @@ class Chief:
 
     def keep(self, number: int) -> Future[Any]:
         """Write the files of a round."""
-        self._idle()
+        self.check_idle()
         into = self.session.folder / "kept" / f"round-{number}"
 
         def then(done: dict[str, Any]) -> None:
@@ -185,7 +185,8 @@ class Chief:
 
         return self.begin("keep", "Writing the files", then, number=number, rounds=self.session.rounds, into=str(into))
 
-    def _idle(self) -> None:
+    def check_idle(self) -> None:
+        """Raise where something is being done, or nothing can be."""
         if self.trouble is not None:
             raise InputError(self.trouble)
         if self.job is not None:
@@ -221,7 +222,7 @@ class Chief:
                 self._connection.send(("job", place, kind, arguments))
             except (OSError, ValueError) as error:
                 self._futures.pop(place)
-                future.set_exception(InputError(f"the worker process is gone ({error}); it is started again."))
+                future.set_exception(InputError(f"the worker process has ended ({error}); it is being restarted."))
         return future
 
     def _read(self, connection: Any) -> None:
@@ -285,10 +286,10 @@ class Chief:
         for future in futures.values():
             future.set_exception(InputError(sentence))
         if self._restarts > RESTARTS:
-            self.trouble = f"{sentence} It was started {RESTARTS} times again, without success."
+            self.trouble = f"{sentence} It was restarted {RESTARTS} times without success."
             self.say(self.trouble)
         else:
-            self.say(f"{sentence} It is started again.")
+            self.say(f"{sentence} It has been restarted.")
             self._launch()
             self._start()
         self.tell({"kind": "state"})

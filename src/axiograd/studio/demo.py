@@ -26,7 +26,7 @@ def pictures(n: int = 3000, seed: int = 0) -> Pictures:
 
 
 def network() -> nn.Sequential:
-    """A small convolutional network with biases, as everybody builds it; no X-DNN."""
+    """A small convolutional network with biases, as everybody builds it; not an X-DNN."""
     return nn.Sequential(
         nn.PixelUnshuffle(2),
         nn.Conv2d(12, 16, 3, padding=1),

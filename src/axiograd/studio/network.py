@@ -60,8 +60,8 @@ def become_xdnn(model: nn.Module, example: Tensor, calibration: Tensor) -> Start
             reasons.append(f"{how}: {str(error).splitlines()[0]}")
             continue
         first = str(conversion).splitlines()[0]
-        return Start(conversion.model.eval(), how, f"It was no X-DNN, and was converted. {first}.")
-    raise ConversionError(f"the model is no X-DNN and cannot be made one. {' '.join(reasons)}")
+        return Start(conversion.model.eval(), how, f"It was not an X-DNN and was converted. {first}.")
+    raise ConversionError(f"the model is not an X-DNN and cannot be made one. {' '.join(reasons)}")
 
 
 def save(path: Path, model: nn.Module, how: str, shape: tuple[int, ...]) -> None:

@@ -179,7 +179,7 @@ class Worker:
         if self.weights(number).exists():
             self.method(number)
             return {}
-        self.tell("job", words="Making the network")
+        self.tell("job", words="Loading the network")
         made = self.origin.make(self.between)
         rows = sample(self.split.train, 200)
         examples = self.pictures.batch(rows)
@@ -212,7 +212,7 @@ class Worker:
         rows = sample(range(len(self.pictures)), LOOKED_AT)
         self.tell("job", words="Looking at the images")
         survey = look(model, method, self.pictures, rows, self.between)
-        self.tell("job", words="Measuring what hangs on each place")
+        self.tell("job", words="Measuring how much each place matters")
         found = clusters.find_clusters(model, self.pictures, survey, self.between)
         survey.save(self.weights(number).with_name("survey.npz"))
         return [one.to_dict() | {"rows": list(one.members)} for one in found]
@@ -257,7 +257,7 @@ class Worker:
             self.live = None
         shutil.rmtree(out, ignore_errors=True)
         if not epochs:
-            raise AxiogradError("stopped before the first pass over the images was complete; nothing was changed.")
+            raise AxiogradError("stopped before the first pass over the images was complete; nothing has changed.")
         how, shape = self._header(parent)
         network.save(self.weights(number), model, how, shape)
         self.models[number] = XGradient(model)

@@ -38,7 +38,7 @@ async function read(answer) {
 // Runs what a button does; trouble becomes a sentence.
 export async function attempt(action) {
   try { return await action(); } catch (error) {
-    say(error instanceof TypeError ? 'The studio is not running any more; start it again, nothing is lost.' : error.message);
+    say(error instanceof TypeError ? 'The studio has stopped. Start it again; nothing is lost.' : error.message);
     return undefined;
   }
 }

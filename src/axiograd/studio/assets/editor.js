@@ -43,7 +43,7 @@ export async function openEditor(image) {
 function title() {
   const { about } = open;
   let text = `${about.name} · ${className(about.label)}`;
-  if (about.prediction !== undefined) text += `, taken for ${className(about.prediction)} (${Math.round(100 * about.confidence)} %)`;
+  if (about.prediction !== undefined) text += `, predicted ${className(about.prediction)} (${Math.round(100 * about.confidence)} %)`;
   $('#editor-title').textContent = text;
 }
 
@@ -179,7 +179,7 @@ export async function undo() {
   const undone = await attempt(() => post('api/undo'));
   if (!undone) return;
   shared.stamp += 1;
-  say(undone.undone === 'spread' ? 'The spreading is undone.' : 'Undone.');
+  say(undone.undone === 'spread' ? 'Spread undone.' : 'Undone.');
   await refreshEditor();
 }
 $('#undo').addEventListener('click', undo);
@@ -200,7 +200,7 @@ for (const button of $('#spreads').children) {
     how = asked;
     button.setAttribute('aria-pressed', true);
     const about = found.estimated ? 'about ' : '';
-    $('#preview p').textContent = found.count ? `It would go to ${about}${found.count.toLocaleString('en')} other images, such as these:` : 'No other image is like that.';
+    $('#preview p').textContent = found.count ? `Would be applied to ${about}${found.count.toLocaleString('en')} other images, such as these:` : 'No other image matches.';
     $('#preview .strip').replaceChildren(...found.examples.map(example));
     $('#spread').hidden = !found.count;
     $('#preview').hidden = false;

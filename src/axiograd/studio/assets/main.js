@@ -24,7 +24,7 @@ async function refresh() {
   showRounds();
   if (state.trouble) $('#wall').replaceChildren(make('p', { className: 'trouble', textContent: state.trouble }));
   if (first) {
-    if (state.skipped_count) say(`${state.skipped_count} files could not be read and are left out: ${state.skipped.join('; ')}`);
+    if (state.skipped_count) say(`${state.skipped_count} files could not be read and were left out: ${state.skipped.join('; ')}`);
     else if (state.messages.length) say(state.messages.at(-1));
     document.documentElement.dataset.ready = 'yes';
   }
@@ -86,6 +86,6 @@ const hear = {
 const events = new EventSource('api/events');
 let lost = false;
 events.onmessage = (event) => { const { kind, ...content } = JSON.parse(event.data); hear[kind]?.({ kind, ...content }); };
-events.onopen = () => { if (lost) { lost = false; say('Connected again.'); refresh(); } };
-events.onerror = () => { if (!lost) { lost = true; say('The studio is not running any more; start it again, nothing is lost.'); } };
+events.onopen = () => { if (lost) { lost = false; say('Reconnected.'); refresh(); } };
+events.onerror = () => { if (!lost) { lost = true; say('The studio has stopped. Start it again; nothing is lost.'); } };
 refresh();

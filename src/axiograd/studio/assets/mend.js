@@ -19,7 +19,7 @@ $('#export').addEventListener('click', () => attempt(async () => {
 }));
 $('#import').addEventListener('submit', (event) => {
   event.preventDefault();
-  attempt(async () => say(`${(await post('api/import', { folder: event.target.elements.folder.value })).imported} masks were imported.`));
+  attempt(async () => say(`Masks imported: ${(await post('api/import', { folder: event.target.elements.folder.value })).imported}.`));
 });
 
 export function showMend() {
@@ -83,7 +83,7 @@ export function showVerdict() {
   const box = $('#verdict');
   const [before, after] = (state.compared ?? []).map((number) => state.rounds[number]);
   if (!after?.verdict) {
-    box.replaceChildren(make('p', { className: 'hint', textContent: 'After a training, both networks are judged here on images that were held out.' }));
+    box.replaceChildren(make('p', { className: 'hint', textContent: 'After training, both networks are judged here on held-out images.' }));
     return;
   }
   const single = before.id === after.id;
@@ -109,11 +109,11 @@ function comparison(before, after) {
   const { changes } = shared.state;
   const parts = [];
   if (changes) {
-    parts.push(make('p', { className: 'hint', textContent: `${changes.gained} became right, ${changes.lost} became wrong.` }));
+    parts.push(make('p', { className: 'hint', textContent: `${changes.gained} now right that were wrong, ${changes.lost} now wrong that were right.` }));
     const lost = Object.keys(after.verdict.by_class)
       .map((name) => [name, after.verdict.by_class[name] - before.verdict.by_class[name]])
       .filter(([, change]) => change < -0.02).sort((one, other) => one[1] - other[1]);
-    if (lost.length) parts.push(make('p', { className: 'hint', textContent: `Lost elsewhere: ${lost.slice(0, 4).map(([name, change]) => `${name} ${(100 * change).toFixed(1)}`).join(', ')} points.` }));
+    if (lost.length) parts.push(make('p', { className: 'hint', textContent: `Worse by class: ${lost.slice(0, 4).map(([name, change]) => `${name} ${(100 * change).toFixed(1)}`).join(', ')} points.` }));
   }
   const shown = [...(changes?.gained_rows ?? []), ...(changes?.lost_rows ?? []), ...shared.images].slice(0, 2);
   const pairs = make('div', { className: 'pairs' });
@@ -134,8 +134,8 @@ export function showRounds() {
   $('#rounds').replaceChildren(...state.rounds.map((one) => {
     const name = one.parent === null ? 'The beginning' : `Round ${one.id}, from ${one.parent}`;
     const facts = [];
-    if (one.plan) facts.push(`${one.plan.epochs} passes, ${one.marked.toLocaleString('en')} marked`);
-    if (one.verdict) facts.push(`${percent(one.verdict.randomised ?? one.verdict.accuracy)}${one.verdict.randomised === null ? '' : ' exchanged'}`);
+    if (one.plan) facts.push(`${one.plan.epochs} pass${one.plan.epochs === 1 ? '' : 'es'}, ${one.marked.toLocaleString('en')} marked`);
+    if (one.verdict) facts.push(`${percent(one.verdict.randomised ?? one.verdict.accuracy)}${one.verdict.randomised === null ? '' : ' with regions exchanged'}`);
     const line = make('span', { className: one.id === state.current ? 'current' : '' }, name, make('small', { textContent: facts.join(' · ') }));
     const item = make('li', {}, line);
     if (one.id !== state.current) {

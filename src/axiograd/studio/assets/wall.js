@@ -39,7 +39,7 @@ export async function showWall({ more = false } = {}) {
   wall.append(...found.images.map(card));
   $('#more').hidden = shared.images.length >= total;
   const which = shared.cluster === null ? '' : ' in this cluster';
-  $('#count').textContent = total ? `${total.toLocaleString('en')} image${total === 1 ? '' : 's'}${which}` : 'No image is like that.';
+  $('#count').textContent = total ? `${total.toLocaleString('en')} image${total === 1 ? '' : 's'}${which}` : 'No images match.';
 }
 
 function card(one) {
@@ -90,7 +90,7 @@ export function showClusters() {
     });
     return make('li', {}, button);
   }));
-  if (!found.length) list.append(make('li', { className: 'hint', textContent: shared.state.job ? 'Being looked for …' : 'None was found.' }));
+  if (!found.length) list.append(make('li', { className: 'hint', textContent: shared.state.job ? 'Searching …' : 'None found.' }));
 }
 
 filters.addEventListener('change', (event) => { if (event.target.name !== 'overlay') showWall(); });
