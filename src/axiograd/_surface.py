@@ -25,6 +25,7 @@ from axiograd.attribution import (
     IntegratedGradients as IntegratedGradients,
     LinearTarget as LinearTarget,
     LogGradient as LogGradient,
+    Occlusion as Occlusion,
     RandomAttribution as RandomAttribution,
     Saliency as Saliency,
     XGradient as XGradient,

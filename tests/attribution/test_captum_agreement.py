@@ -50,6 +50,27 @@ def test_gradient_methods_equal_captum(ours, theirs, images, pairs):
     torch.testing.assert_close(found, expected, **tolerance)
 
 
+@pytest.mark.parametrize(("window", "stride"), [(3, 3), (3, 2), (5, 1), (40, 40)])
+def test_occlusion_equals_captum(window, stride, images):
+    model, x, y = images
+    baseline = torch.randn_like(x)
+    width = min(window, x.shape[-1])
+    shapes, strides = (x.shape[1], width, width), (x.shape[1], min(stride, width), min(stride, width))
+    theirs = directly(lambda: ca.Occlusion(model), x.clone(), shapes, strides=strides, baselines=baseline, target=y)
+    found = axiograd.Occlusion(model, window, stride).attribute(x, y, baselines=baseline)
+    # Captum sums up in float32, whatever the model's numbers are.
+    torch.testing.assert_close(found.float(), theirs)
+
+
+def test_occlusion_of_several_inputs_equals_captums_ablation(pairs):
+    model, inputs, extra = pairs
+    theirs = directly(
+        lambda: ca.FeatureAblation(model), tuple(map(torch.clone, inputs)), target=1, additional_forward_args=extra
+    )
+    found = axiograd.Occlusion(model).attribute(inputs, 1, additional_forward_args=extra)
+    torch.testing.assert_close(found, theirs, **EXACT)
+
+
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("n_steps", [2, 7, 50])
 def test_integrated_gradients_equals_captum(rule, n_steps, images, pairs):

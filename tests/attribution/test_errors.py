@@ -170,3 +170,11 @@ def test_baselines_that_are_no_numbers():
         axiograd.IntegratedGradients(NETWORK).attribute(X, 0, baselines="zero")
     with pytest.raises(BaselineError, match="baseline 'zero'"):
         axiograd.XGradient(NETWORK, baseline="zero").attribute(X, 0)
+
+
+def test_windows_of_occlusion_leave_no_gap():
+    for arguments in ({"stride": 3}, {"window": 2, "stride": 3}):
+        with pytest.raises(ConfigurationError, match="would have no attribution"):
+            axiograd.Occlusion(nn.Identity(), **arguments)
+    with pytest.raises(ConfigurationError, match="window=0"):
+        axiograd.Occlusion(nn.Identity(), 0)

@@ -11,6 +11,7 @@ from axiograd.attribution.gradient import Gradient as Gradient
 from axiograd.attribution.input_x_gradient import InputXGradient as InputXGradient
 from axiograd.attribution.integrated_gradients import IntegratedGradients as IntegratedGradients
 from axiograd.attribution.log_gradient import LogGradient as LogGradient
+from axiograd.attribution.occlusion import Occlusion as Occlusion
 from axiograd.attribution.quantus import quantus_explain as quantus_explain
 from axiograd.attribution.random_attribution import RandomAttribution as RandomAttribution
 from axiograd.attribution.results import Completeness as Completeness, Explanation as Explanation

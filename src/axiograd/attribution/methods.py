@@ -18,6 +18,7 @@ from axiograd.attribution.gradient import Gradient
 from axiograd.attribution.input_x_gradient import InputXGradient
 from axiograd.attribution.integrated_gradients import IntegratedGradients
 from axiograd.attribution.log_gradient import LogGradient
+from axiograd.attribution.occlusion import Occlusion
 from axiograd.attribution.random_attribution import RandomAttribution
 from axiograd.attribution.saliency import Saliency
 from axiograd.attribution.x_gradient import XGradient
@@ -99,6 +100,7 @@ _ALL = (
     MethodEntry("gradient", "Gradient", Gradient),
     MethodEntry("saliency", "Saliency", Saliency),
     MethodEntry("log-gradient", "Log-gradient", LogGradient),
+    MethodEntry("occlusion", "Occlusion", Occlusion),
     MethodEntry("random", "Random", RandomAttribution),
 )
 METHODS: Mapping[str, MethodEntry] = {entry.name: entry for entry in _ALL}
