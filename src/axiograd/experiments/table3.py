@@ -35,7 +35,10 @@ METHODS: Mapping[str, str] = {
     "EG (1)": "expected-gradients",
     "Input×Gradient (1)": "input-x-gradient",
     "X-Gradient (1)": "x-gradient",
+    "Occlusion": "occlusion",
 }
+#: A perturbation method beside the paper's, on so many of the images: it takes a pass for every window.
+PERTURBED, PERTURBED_IMAGES = "Occlusion", 40
 #: On an X-DNN, Input×Gradient is X-Gradient; on a regular network there is no X-Gradient.
 ONLY = {"Input×Gradient (1)": False, "X-Gradient (1)": True}
 #: Images in a piece, and images in all where not every one is measured.
@@ -78,6 +81,7 @@ def plan(setting: Setting) -> Plan:
             for form in family.forms
             for method in METHODS
             if ONLY.get(method, form != "regular") == (form != "regular")
+            and (method != PERTURBED or chunk.start < PERTURBED_IMAGES)
         ]
 
     settings = {**image_networks.described(setting), "images": len(indices), "scale": setting.scale}
@@ -139,8 +143,25 @@ def paired(ours: Sequence[Piece], theirs: Sequence[Piece], metric: str) -> Momen
     return Moments(min(first.n, second.n), first.mean - second.mean, first.squares + second.squares)
 
 
+def _perturbed(records: Records) -> Iterator[str]:
+    """What hiding windows does better or worse than one gradient, on the images that both have seen."""
+    found = []
+    for family in in_alexnets_role(records.settings["scale"]):
+        for form in family.forms:
+            ours = records.find(network=family.key, form=form, method=PERTURBED)
+            one = "Input×Gradient (1)" if form == "regular" else "X-Gradient (1)"
+            seen = [piece.key["images"] for piece in ours]
+            theirs = [p for p in records.find(network=family.key, form=form, method=one) if p.key["images"] in seen]
+            if ours and len(ours) == len(theirs):
+                apart = ", ".join(f"{metric} {paired(ours, theirs, metric).text(2)}" for metric in METRICS)
+                found.append(f"{family.name(form)}, minus {one}: {apart}")
+    if found:
+        yield f"{PERTURBED} hides windows of an eighth of a side; on the same images: {'; '.join(found)}."
+
+
 def _sentences(records: Records) -> Iterator[str]:
-    """Where the order of the methods is not the paper's."""
+    """How Occlusion compares, and where the order of the methods is not the paper's."""
+    yield from _perturbed(records)
     n, turned = orders(records)
     if not turned:
         return
