@@ -13,7 +13,7 @@ from axiograd.experiments.reproduce import ProcessShare
 def test_quick(quick, tmp_path):
     done = quick("table3")
     lines = {(row[0], row[1]): row for row in done.table.rows}
-    assert len(lines) == 10
+    assert len(lines) == 12
     # On an X-DNN, X-Gradient is Integrated Gradients; the paper's numbers stand beside.
     x_gradient, integrated = (lines["small network, X", method] for method in ("X-Gradient (1)", "IG (128)"))
     assert x_gradient[2:6] == integrated[2:6]

@@ -43,7 +43,7 @@ class Size:
 
     train: int = 6000
     epochs: int = 15
-    seeds: int = 20
+    seeds: int = 12
 
 
 SIZES = {"real": Size(), "quick": Size(train=1000, epochs=4, seeds=2)}

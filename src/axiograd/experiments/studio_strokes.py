@@ -38,17 +38,17 @@ class Size:
     scene: str
     n: int = 10_000
     epochs: int = 12
-    passes: int = 8
+    passes: int = 6
     batch: int = 128
     lr: float = 1e-3
     painted: tuple[int, ...] = (1, 5, 10, 20)
-    seeds: int = 5
+    seeds: int = 3
 
 
 SIZES = {
     "real": Size("fashion-mnist"),
     "quick": Size("shapes", n=1000, epochs=3, passes=2, painted=(1, 5), seeds=1),
-    "demonstration": Size("demonstration", n=2400, epochs=5, passes=10, batch=50, lr=2e-3),
+    "demonstration": Size("demonstration", n=2400, epochs=5, passes=6, batch=50, lr=2e-3),
     "quick-demonstration": Size("demonstration", n=600, epochs=2, passes=1, batch=50, lr=2e-3, painted=(1, 5), seeds=1),
 }
 WRONG = (0.1, 0.3)
@@ -67,7 +67,7 @@ def beginning(size: Size, seed: int) -> tuple[nn.Module, Pictures, tuple[int, ..
     """A network that has learnt the patch, its images, and those images in the order of the wall."""
     scene = scene_of(size)
     model, pictures = scene.learnt(seed), scene.pictures(scene.train)
-    survey = look(model, XGradient(model), pictures, sample(range(len(pictures)), 2000, seed), quietly)
+    survey = look(model, XGradient(model, degree=1.0), pictures, sample(range(len(pictures)), 2000, seed), quietly)
     found = find_clusters(model, pictures, survey, quietly, seed=seed)
     return model, pictures, tuple(in_turns([(one.score, one.members) for one in found]))
 
@@ -115,7 +115,7 @@ def mended(size: Size, painted: int, spread: str, wrong: float, seed: int) -> di
         values = {"weight": plan.weight}
     few = scene.test.select(slice(JUDGED))
     truth = paint(few, range(len(few)), 0.0, spread=False, n=len(few), seed=seed)
-    verdict = judge(model, XGradient(model), scene.pictures(few), range(len(few)), truth, quietly)
+    verdict = judge(model, XGradient(model, degree=1.0), scene.pictures(few), range(len(few)), truth, quietly)
     return values | {"test": accuracy(model, scene.judged()), "share": 100 * (verdict.wrong_share or 0.0)}
 
 
@@ -134,7 +134,7 @@ def plan(setting: Setting, kind: str = "") -> Plan:
         return Work(key, partial(mended, size, painted, spread, wrong, seed))
 
     def strokes(records: Records) -> Sequence[Work]:  # noqa: ARG001
-        return [work(seed, *one) for seed in range(first, first + size.seeds) for one in asked]
+        return [work(seed, *one) for one in asked for seed in range(first, first + size.seeds)]
 
     settings = {"n_train": size.n, "epochs": size.epochs, "passes": size.passes, "batch": size.batch, "lr": size.lr}
     scene = scene_of(size)

@@ -38,7 +38,7 @@ METHODS: Mapping[str, str] = {
     "Occlusion": "occlusion",
 }
 #: A perturbation method beside the paper's, on so many of the images: it takes a pass for every window.
-PERTURBED, PERTURBED_IMAGES = "Occlusion", 40
+PERTURBED, PERTURBED_IMAGES = "Occlusion", 20
 #: On an X-DNN, Input×Gradient is X-Gradient; on a regular network there is no X-Gradient.
 ONLY = {"Input×Gradient (1)": False, "X-Gradient (1)": True}
 #: Images in a piece, and images in all where not every one is measured.
