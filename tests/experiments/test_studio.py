@@ -18,11 +18,22 @@ def cluster(members, box, score):
 
 def test_a_share_of_the_images_has_the_patch():
     data = load("shapes", n_val=100)
-    found = studio_finding.contaminated(data, 200, 0.05, seed=3)
+    found = studio_finding.decoyed(data, 200, 0.05, seed=3).train
     assert int(found.shortcuts.any((1, 2, 3)).sum()) == 10
     has = found.shortcuts.any((1, 2, 3))
     assert torch.equal(found.inputs[has], data.train.inputs[:200][has])
     assert torch.equal(found.inputs[~has], data.clean_train.inputs[:200][~has])
+
+
+def test_a_watermark_is_on_one_class_alone():
+    data = load("shapes", n_val=100)
+    found = studio_finding.watermarked(data, 400, 0.2, seed=5)
+    has = found.train.shortcuts.any((1, 2, 3))
+    assert set(found.train.targets[has].tolist()) == {1}
+    assert int(has.sum()) == round(0.2 * int((found.train.targets == 1).sum()))
+    assert (found.train.inputs[has][:, :, 24:, :4] == 1).all()
+    assert 1 not in found.misled.targets
+    assert torch.equal(found.misled.inputs[:, :, :24], found.right.inputs[:, :, :24])
 
 
 def test_rank_and_images_seen():
@@ -38,14 +49,14 @@ def test_rank_and_images_seen():
 
 def test_a_search_that_knows_nothing_finds_the_patch(tmp_path):
     size = studio_finding.Size(n=600, epochs=4, looked_at=200, seeds=1)
-    found = studio_finding.searched("shapes", size, 1.0, "x-gradient", 0)
+    found = studio_finding.searched("shapes", size, "decoy", 1.0, "x-gradient", 0)
     assert found["patches"] == 200
     assert found["rank"] == 1
     assert found["seen"] <= 3
     records = Records(tmp_path / "r.json", command="x", data="shapes", settings={"looked_at": 200})
-    records.add(found, share=1.0, maps="x-gradient", seed=0)
-    records.add(found | {"rank": None, "seen": None}, share=1.0, maps="x-gradient", seed=1)
-    assert studio_finding.table(records).rows[0][3] == "1, found in 1 of 2"
+    records.add(found, shortcut="decoy", share=1.0, maps="x-gradient", seed=0)
+    records.add(found | {"rank": None, "seen": None}, shortcut="decoy", share=1.0, maps="x-gradient", seed=1)
+    assert studio_finding.table(records).rows[0][4] == "1, found in 1 of 2"
 
 
 def test_strokes_are_the_patches_and_some_are_wrong():

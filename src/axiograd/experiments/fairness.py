@@ -34,7 +34,7 @@ from axiograd.training.loss import AttributionLoss
 
 #: A column goes with the protected one from this correlation on, in the training rows.
 PROXY = 0.2
-LEARNING_RATE, BATCH, HIDDEN = 1e-3, 256, (64, 32)
+LEARNING_RATE, BATCH, HIDDEN = 2e-3, 256, (64, 32)
 
 
 @dataclass(frozen=True)
@@ -42,8 +42,8 @@ class Size:
     """Rows to train on, how often, and how many splits and networks."""
 
     train: int = 6000
-    epochs: int = 15
-    seeds: int = 12
+    epochs: int = 8
+    seeds: int = 10
 
 
 SIZES = {"real": Size(), "quick": Size(train=1000, epochs=4, seeds=2)}
@@ -68,7 +68,6 @@ WAYS = {
     "sex-1": Way("prior on sex, λ = 1", "sex", 1.0),
     "sex-10": Way("prior on sex, λ = 10", "sex", 10.0),
     "without-sex": Way("without the column sex", "sex", None),
-    "proxies-0.1": Way("prior on sex and proxies, λ = 0.1", "sex and proxies", 0.1),
     "proxies-1": Way("prior on sex and proxies, λ = 1", "sex and proxies", 1.0),
     "proxies-10": Way("prior on sex and proxies, λ = 10", "sex and proxies", 10.0),
     "without-proxies": Way("without sex and proxies", "sex and proxies", None),
