@@ -3,6 +3,7 @@
     python benchmarks/reach.py             # all that are not in results/conversion/reach.json yet
     python benchmarks/reach.py resnet18 vit_b_16 --again
     python benchmarks/reach.py --export    # the lines of export.py too, from the same conversions
+    python benchmarks/reach.py --export --part 1/2    # every second line, so that another process does the others
     python benchmarks/reach.py --render    # the table alone
 
 Weights are random, statistics settled (see zoo.py), one image of noise, at a size that the architecture takes. Each
@@ -117,13 +118,15 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="architectures; all if none is given")
     parser.add_argument("--again", action="store_true", help="also those that have a line already")
     parser.add_argument("--export", action="store_true", help="export what is converted, and measure the files")
+    parser.add_argument("--part", default="1/1", help="of how many processes this one is which")
     parser.add_argument("--render", action="store_true", help="write the table from the saved lines")
     options = parser.parse_args()
     lines, exports = Lines(RESULTS), Lines(export.RESULTS)
     if not options.render:
         todo = [(name, how) for name in options.names or names() for how in ("lift", "strip")]
         lacking = [k for k in todo if not lines.has(*k) or (options.export and not exports.has(*k))]
-        todo = todo if options.again else lacking
+        first, every = map(int, options.part.split("/"))
+        todo = (todo if options.again else lacking)[first - 1 :: every]
         certify(torch.nn.ReLU(), torch.ones(1, 2))  # torch.export loads half of torch, once for all
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         with Progress(*columns, TimeRemainingColumn()) as progress:

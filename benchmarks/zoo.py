@@ -4,8 +4,10 @@ Fresh networks have biases of zero and statistics of (0, 1), as if half of them 
 bias, shift and mean has a value, and the statistics are those of the activations, as training would have left them.
 """
 
+import fcntl
 import json
 import multiprocessing
+import re
 import resource
 import subprocess
 import sys
@@ -39,9 +41,15 @@ LARGE = 100  # pixels from which on the batch for the statistics is a small one
 
 
 def names() -> list[str]:
-    """Every architecture, the smallest first."""
+    """Every architecture: the smallest of each family, then the second smallest, and so on."""
     models = torchvision_models()
-    return sorted(models.list_models(module=models), key=lambda n: (parameters(n), n))
+    ordered = sorted(models.list_models(module=models), key=lambda n: (parameters(n), n))
+    seen: dict[str, int] = {}
+    places = {}
+    for name in ordered:
+        family = re.match(r"[a-z]+(_v\d(?=_)|_[xy](?=_))?", name)[0]
+        seen[family] = places[name] = seen.get(family, 0) + 1
+    return sorted(ordered, key=lambda n: (places[n], parameters(n), n))
 
 
 def parameters(name: str) -> int:
@@ -101,11 +109,13 @@ class Lines:
 
     def add(self, name: str, how: str, line: dict[str, Any]) -> None:
         """Keep a line, and write all of them, also those that another process has added meanwhile."""
-        self.done = self._saved()
-        self.done[name, how] = {"name": name, "how": how, "commit": commit(), **line}
-        temporary = self._path.with_suffix(".part")
-        temporary.write_text(json.dumps(self.all(), indent=1) + "\n")
-        temporary.replace(self._path)
+        with Path(__file__).open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            self.done = self._saved()
+            self.done[name, how] = {"name": name, "how": how, "commit": commit(), **line}
+            temporary = self._path.with_suffix(".part")
+            temporary.write_text(json.dumps(self.all(), indent=1) + "\n")
+            temporary.replace(self._path)
 
     def all(self) -> list[dict[str, Any]]:
         """In the order of the names."""

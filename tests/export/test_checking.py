@@ -87,7 +87,9 @@ class Tied(nn.Module):
         return x.relu() + (x @ self.ways.T).amax(1, keepdim=True)
 
 
-def test_ties_are_counted_and_their_size_is_told(monkeypatch):
+@pytest.fixture
+def tied(monkeypatch):
+    """A model and inputs on its ties, and a file that rounds them to the other side."""
     from axiograd.export import checking
 
     def on_a_tie(feature, generator):
@@ -103,12 +105,48 @@ def test_ties_are_counted_and_their_size_is_told(monkeypatch):
         moved = inputs["input"] * torch.tensor([1 + 2e-7, 1 - 2e-7, 1.0])
         return answer({**inputs, "input": moved})
 
-    found = check(subject, other_rounding, tolerance=1e-5)
+    return subject, other_rounding
+
+
+def test_a_tie_is_found_however_the_coins_fall(tied, monkeypatch):
+    """Each shift of an input on a tie switches the gate with probability one half; no row may be missed."""
+    from axiograd.export import checking
+
+    monkeypatch.setattr(checking, "BATCHES", (200,))
+    found = check(*tied, tolerance=1e-5)
+    assert found.ties == found.samples <= found.gates
+    assert not found.rounded
+
+
+def test_ties_are_counted_and_their_size_is_told(tied):
+    found = check(*tied, tolerance=1e-5)
     assert found.ties > 0
     assert found.gates > 0
     assert found.tied_error > 0.1
     assert found.attribution_error <= 1e-5
-    assert "gates on a tie" in str(found)
+    assert f"{found.ties} of them are ties" in str(found)
+
+
+class Ill(nn.Module):
+    """The difference of large numbers: rounding is a good part of it, and no gate switches."""
+
+    def forward(self, x):
+        return (x[:, :1] * 1e4 + x[:, 1:]) - x[:, :1] * 1e4
+
+
+def test_rounding_without_a_tie_is_called_rounding():
+    subject = make(Ill().eval(), torch.randn(3, 3))
+    answer = right(subject)
+
+    def other_order(inputs):
+        found = dict(answer(inputs))
+        x = inputs["input"]
+        return {**found, "output": torch.where(x[:, :1].isnan(), torch.nan, found["output"] * (1 + 2e-4))}
+
+    found = check(subject, other_order, tolerance=1e-5)
+    assert found.rounded > 0
+    assert not found.ties
+    assert "PyTorch's own rounding" in str(found)
 
 
 def test_the_file_is_not_written_where_the_check_fails(tmp_path, monkeypatch):

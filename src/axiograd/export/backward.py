@@ -25,7 +25,13 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     (True, False)
     """
     theirs = {op: how for op, how in decomposition_table.items() if "backward" in str(op) and str(op)[:5] == "aten."}
-    return {**theirs, **_OWN}
+    return {**theirs, **_OWN, aten._safe_softmax.default: safe_softmax}  # noqa: SLF001
+
+
+def safe_softmax(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
+    """Softmax, and zeros instead of NaN where everything is masked."""
+    nothing = (x == -torch.inf).all(dim, keepdim=True)
+    return torch.where(nothing, 0.0, torch.softmax(x, dim, dtype=dtype))
 
 
 def convolution_backward(

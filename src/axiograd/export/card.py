@@ -34,11 +34,13 @@ class Check:
     output_error: float
     attribution_error: float
     gap: float
-    #: Rows about which rounding decides, mostly because they lie on a kink of the network; the gates that switch there
-    #: when the input is shifted by 1e-6 of itself, and the error there.
+    #: Rows on a kink of the network, the gates that switch there when the input is shifted by 1e-6 of itself, and the
+    #: largest error on those rows and on the rounded ones.
     ties: int = 0
     gates: int = 0
     tied_error: float = 0.0
+    #: Rows on which no gate switches, and PyTorch's own answer is as uncertain as the file is off.
+    rounded: int = 0
 
     def __str__(self) -> str:
         sizes = ", ".join(map(str, self.batches))
@@ -47,10 +49,10 @@ class Check:
             f"{self.attribution_error:.1e} of eager PyTorch, outputs {self.output_error:.1e}, gap {self.gap:.1e}"
         )
         if self.ties:
-            text += (
-                f"; on {self.ties} of them rounding decides, with {self.gates} gates on a tie ({self.tied_error:.1e})"
-            )
-        return text
+            text += f"; {self.ties} of them are ties, at which rounding switches {self.gates} gates"
+        if self.rounded:
+            text += f"; on {self.rounded} PyTorch's own rounding is larger than the tolerance"
+        return text + (f" (error there {self.tied_error:.1e})" if self.ties or self.rounded else "")
 
 
 @dataclass(frozen=True)

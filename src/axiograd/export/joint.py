@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import zip_longest
 from typing import Any, Literal
 
@@ -44,6 +45,11 @@ class Joint:
     examples: tuple[Tensor, ...]
     #: The nodes of the model alone, which know their lines.
     forward: tuple[fx.Node, ...] = ()
+
+    @cached_property
+    def module(self) -> fx.GraphModule:
+        """What runs the program."""
+        return self.program.module(check_guards=False)
 
 
 class _Flat(nn.Module):
