@@ -1,8 +1,14 @@
 """`axiograd export`: a file from a SPEC, and what `check` says about it."""
 
-import onnxruntime
-import torch
+import json
 
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from PIL import Image
+
+from axiograd.datasets import Preprocess, Schema
 from support.command import axiograd
 
 SOURCE = """
@@ -68,3 +74,76 @@ def test_wrong_use(tmp_path):
         assert (done.code, message in done.err) == (code, True), done.err
     assert axiograd("check", tmp_path / "none.onnx").code == 3
     assert not list(tmp_path.glob("*.onnx"))
+
+
+TRAINING = """
+out = "{folder}/run"
+[model]
+name = "{model}"
+options = {options}
+[data]
+name = "{data}"
+options = {given}
+[recipe]
+epochs = 1
+batch_size = 8
+optimizer = "adam"
+"""
+
+
+def trained(folder, **chosen):
+    """The file that `axiograd train` writes."""
+    (folder / "run.toml").write_text(TRAINING.format(folder=folder, **chosen))
+    done = axiograd("train", folder / "run.toml", "--json")
+    assert done.code == 0, done.err
+    return folder / "run" / "model.safetensors"
+
+
+def test_a_model_trained_on_a_table_knows_its_columns_and_classes(tmp_path):
+    rows = [f"{i},{'fm'[i % 2]},{['ill', 'well'][i % 3 > 0]}" for i in range(24)]
+    (tmp_path / "people.csv").write_text("\n".join(["age,sex,outcome", *rows]))
+    given = '{ label = "outcome" }'
+    file = trained(tmp_path, model="xmlp", options="{ hidden = [8] }", data=tmp_path / "people.csv", given=given)
+    done = axiograd("export", file, "-o", tmp_path / "model.onnx", "--json")
+    assert done.code == 0, done.err
+    assert done.json["classes"] == ["ill", "well"]
+    schema = Schema.from_dict(json.loads(done.json["preprocessing"]))  # all that a server needs besides the file
+    inputs = schema.encode({"age": [3.0, 40.0], "sex": ["f", "m"]}).numpy()
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
+    output, attribution, gap = session.run(None, {"input": inputs, "target": np.array([0, 1])})
+    assert attribution.shape == (2, len(schema.encoded_names))
+    assert np.abs(gap).max() < 1e-5
+    assert output.shape == (2, 2)
+
+
+@pytest.mark.long
+def test_a_model_trained_on_photos_takes_them_as_they_are(tmp_path):
+    """Preprocessing, image size and class names are in the weights' header; the command is told none of them."""
+    draw = np.random.default_rng(0)
+    for kind in ("cat", "dog"):
+        (tmp_path / "photos" / kind).mkdir(parents=True)
+        for i in range(4):
+            Image.fromarray(draw.integers(0, 256, (40, 50, 3), dtype=np.uint8)).save(
+                tmp_path / "photos" / kind / f"{i}.png"
+            )
+    file = trained(
+        tmp_path,
+        model="xfixup_resnet20",
+        options="{ num_classes = 2 }",
+        data="image_folder",
+        given=f'{{ root = "{tmp_path}/photos", size = 32, mean = [0.5, 0.4, 0.3], std = [0.2, 0.2, 0.2] }}',
+    )
+    done = axiograd("export", file, "-o", tmp_path / "model.onnx", "--preprocessing", "inside", "--json")
+    assert done.code == 0, done.err
+    assert done.json["classes"] == ["cat", "dog"]
+    photo = Image.open(tmp_path / "photos" / "cat" / "1.png")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
+    output, attribution, gap = session.run(None, {"image": np.asarray(photo)[None], "target": np.array([1])})
+    assert abs(gap[0]) < 1e-4 * np.abs(attribution).sum()
+    how = Preprocess(resize=32, crop=32, mean=(0.5, 0.4, 0.3), std=(0.2, 0.2, 0.2))
+    outside = axiograd("export", file, "-o", tmp_path / "outside.onnx", "--json")
+    assert outside.code == 0, outside.err
+    assert "minus (0.5, 0.4, 0.3), divided by 0.2" in outside.json["preprocessing"]
+    session = onnxruntime.InferenceSession(tmp_path / "outside.onnx", providers=["CPUExecutionProvider"])
+    expected, *_ = session.run(None, {"input": how(photo)[None].numpy(), "target": np.array([1])})
+    np.testing.assert_allclose(output, expected, rtol=0.05, atol=0.05 * np.abs(expected).max())

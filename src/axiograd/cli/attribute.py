@@ -251,7 +251,6 @@ def _classes_of(names: tuple[str, ...]) -> dict[int, Any]:
 def _matched(given: Given, source: Source, file: Path | None, target: str) -> tuple[Source, int | str]:
     """The source with the model's classes as labels, and what is attributed."""
     from dataclasses import replace
-    from types import SimpleNamespace
 
     from axiograd.cli.attributing import like_of, scores_of
     from axiograd.scale.attribute import first_sample
@@ -261,7 +260,7 @@ def _matched(given: Given, source: Source, file: Path | None, target: str) -> tu
     first = first_sample(read.inputs, source.name).unsqueeze(0).to(like_of(given.model))
     n = scores_of(given.model, first).shape[1]
     of_data = tuple(str(name) for name in source.classes.values())
-    names = given.class_names(file, SimpleNamespace(classes=of_data), n)  # type: ignore[arg-type]  # all that is read
+    names = given.class_names(file, of_data, n)
     known = sorted(source.classes) or []
     matched = names.match(known, of_data, n) if known else None
     if known:

@@ -106,7 +106,7 @@ def show_bias(output: Output, given: Given, samples: Samples, n: int, classes: P
     places, x, source = spread(samples, given.model, n)
     with torch.no_grad():
         n_outputs = given.model.eval()(x[:1]).shape[-1]
-    labels = labels_of(samples, places, n_outputs, given.class_names(classes, samples, n_outputs))
+    labels = labels_of(samples, places, n_outputs, given.class_names(classes, samples.classes, n_outputs))
     report = bias_report(given.model, x, None if labels is None else torch.tensor(labels))
     output.say(f"{report}\nMeasured on {source}.")
     output.answer(asdict(report) | {"examples": source, "recommendation": report.recommendation})

@@ -107,7 +107,7 @@ def evaluate(
                 target=target,
                 batch=batch_size,
                 skip_damaged=skip_damaged,
-                names=cache(lambda n_outputs: given.class_names(classes, samples, n_outputs)),
+                names=cache(lambda n_outputs: given.class_names(classes, samples.classes, n_outputs)),
                 out=out,
                 progress=lambda done: bar.update(task, completed=done),
             )

@@ -143,7 +143,7 @@ def _explain(
 
     @cache
     def names(n_outputs: int) -> ClassNames:
-        return given.class_names(classes, samples, n_outputs)
+        return given.class_names(classes, samples.classes, n_outputs)
 
     if "expected-gradients" in methods.names:
         first = next(iter(samples.batches(64, like_of(methods.model), skip_damaged=True)), None)

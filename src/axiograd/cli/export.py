@@ -67,8 +67,9 @@ def export(
     """
     _check(out, page, preprocessing, onnxruntime_web)
     with speaking(as_json=json) as output:
+        from json import dumps
+
         from axiograd.cli.attributing import scores_of
-        from axiograd.cli.classes import ClassNames
         from axiograd.cli.inputs import read_model
         from axiograd.cli.preprocess import choose
         from axiograd.cli.spec import example_input
@@ -76,13 +77,15 @@ def export(
 
         given = read_model(spec, weights, settings, download=download)
         model = given.model
-        prepared = choose(given.base, model, known=given.known, **pixels.given)
+        prepared = given.pixels  # as the model's file says
+        if prepared is None or any(pixels.given.values()):
+            prepared = choose(given.base, model, known=given.known, **pixels.given)
         inputs = example_input(model, _shape(spec, weights, shape))
         if shape is None and (page is not None or preprocessing == "inside"):
             inputs = _of_size(model, inputs, prepared.transform.crop)
         images = inputs.dim() == 4  # noqa: PLR2004  # batch, channels, height and width
         count = scores_of(model, inputs).shape[1]
-        known = ClassNames.find(classes, (), count, given.base if given.trained else "")
+        known = given.class_names(classes, (), count)
         names = tuple(known[i] for i in range(count)) if any(known.names) else ()
         if given.warning:
             output.say(given.warning)
@@ -92,6 +95,8 @@ def export(
             wanted = {"target": cast("Any", target), "sizes": sizes, "pool": pool, **common}
             if images:
                 wanted["preprocessing"] = prepared.transform if preprocessing == "inside" else str(prepared)
+            elif given.schema is not None:
+                wanted["preprocessing"] = dumps(given.schema.to_dict(), ensure_ascii=False)
             if out.suffix == ".pt2":
                 cards.append(export_pt2(model, inputs, out, **wanted))
             else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -54,12 +54,12 @@ class Given:
             f"{self.spec} has random weights, as none were given by --weights: what it answers, and why, means nothing."
         )
 
-    def class_names(self, file: Path | None, samples: Samples, n_outputs: int) -> ClassNames:
-        """What the model's outputs are called."""
+    def class_names(self, file: Path | None, of_data: Sequence[str], n_outputs: int) -> ClassNames:
+        """What the model's outputs are called: by the file given, by its own file, or by the data."""
         named = self.classes if self.recipe is None else self.recipe.classes
         if file is None and len(named) == max(n_outputs, 2):
             return ClassNames([(name,) for name in named])
-        return ClassNames.find(file, samples.classes, n_outputs, self.base if self.trained else "")
+        return ClassNames.find(file, of_data, n_outputs, self.base if self.trained else "")
 
 
 def read_model(spec: str, weights: str | None, settings: list[str] | None, *, download: bool = False) -> Given:

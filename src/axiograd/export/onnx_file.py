@@ -79,6 +79,8 @@ def _ready(program: ExportedProgram) -> ExportedProgram:
     """
     ready = copy.copy(program)
     ready._graph_module = copy.deepcopy(program.graph_module)  # noqa: SLF001 - there is no public way to replace it
+    for own, node in zip(ready.graph.nodes, program.graph.nodes, strict=True):
+        own.name = node.name  # a copy avoids the names of Python's built-in functions, such as `input`
     used = {node.target for node in program.graph.nodes if node.op == "call_function"}
 
     def run_decompositions(table: Mapping[Any, Any], *_: Any, **__: Any) -> ExportedProgram:
