@@ -10,6 +10,7 @@ from axiograd.errors import ConfigurationError, DataMissingError, InputError, St
 from axiograd.scale import Attribute, Listed, Windows, compare, write_attributions
 from axiograd.scale.permutation import RowBlock, paired, two_samples
 from axiograd.scale.picture import comparison_plot
+from axiograd.scale.unusual import columns
 from support.scale import Images, Slow, make, source, write
 
 
@@ -51,6 +52,30 @@ def test_false_alarms_are_as_many_as_alpha_says():
         alarms += min(p.min() for p in found.p) <= 0.05
     # Binomial(400, 0.05): more than 34 has a chance of 0.001.
     assert 6 <= alarms <= 34
+
+
+def marked_rows(generator, share):
+    """Skewed shares of 49 windows on either side; in a share of the second side's rows one of four is large."""
+    values = generator.exponential(size=(800, 49)) * np.linspace(0.1, 1, 49)
+    fed = np.flatnonzero((np.arange(800) >= 400) & (generator.random(800) < share))
+    values[fed, generator.integers(0, 4, len(fed))] += 2.0
+    return values / values.sum(1, keepdims=True)
+
+
+def test_a_mark_on_few_rows_is_seen_among_the_most_unusual_ones():
+    """A rare mark moves no mean; and where there is none, alarms are as rare as promised, over both families."""
+    generator, after, every = np.random.default_rng(3), np.arange(800) >= 400, np.arange(800)
+    alarms = {share: np.zeros(2) for share in (0.0, 0.05)}
+    for share, found in alarms.items():
+        for trial in range(60):
+            values = marked_rows(generator, share)
+            blocks = [RowBlock(values, every), RowBlock(columns(values), every, "rows")]
+            alone, both = (two_samples(some, after, 99, trial) for some in (blocks[:1], blocks))
+            found += [alone.p[0].min() <= 0.05, min(p.min() for p in both.p) <= 0.05]
+    means, with_rows = alarms[0.05]
+    assert means <= 36
+    assert with_rows >= 51
+    assert (alarms[0.0] <= 9).all()  # Binomial(60, 0.05): more has a chance of 0.001
 
 
 def test_the_same_table_has_not_changed(written):
@@ -132,7 +157,7 @@ def test_what_cannot_be_compared(tmp_path, written):
     (tmp_path / "torn.parquet").write_bytes(b"PAR1 and no more")
     with pytest.raises(StorageError, match="is damaged"):
         compare(written[0], tmp_path / "torn.parquet")
-    with pytest.raises(ConfigurationError, match="1/alpha"):
+    with pytest.raises(ConfigurationError, match="2/alpha"):
         compare(written[0], written[0], alpha=0.001, permutations=100)
     write(tmp_path / "others", Listed("made up", [f"b {i}" for i in range(8)], Images(8, 0, ())))
     with pytest.raises(InputError, match="0 rows have the same name"):

@@ -4,8 +4,9 @@ Two networks without biases see Fashion-MNIST. One was trained on images whose c
 (`shortcut`); the other was trained on the same images with X-Gradient's prior against it (`mended`). A reference of
 clean test images is compared with a stream of other test images, of which a share carries a patch: that of its own
 class (`informative`: accuracy does not fall) or of a random one. Watched are the attributions (share of the magnitude
-and signed share of 7 × 7 windows, as `axiograd compare` tests them), the inputs (mean of the same windows) and the
-accuracy (which needs labels). Each watcher is one permutation test at 5 %, adjusted for all of its numbers.
+and signed share of 7 × 7 windows, and how unusual rows are, as `axiograd compare` tests them), the inputs (mean of the
+same windows, and how unusual rows are) and the accuracy (which needs labels). Each watcher is one permutation test at
+5 %, adjusted for all of its numbers. The means alone are watched too, for comparison.
 """
 
 from __future__ import annotations
@@ -30,11 +31,13 @@ from axiograd.experiments.loop import accuracy, train_epochs
 from axiograd.experiments.records import Records
 from axiograd.scale.permutation import RowBlock, two_samples
 from axiograd.scale.summaries import Windows
+from axiograd.scale.unusual import columns
 
 NETWORKS = {"shortcut": "none-x", "mended": "x-gradient"}
 PATCHES = ("informative", "random")
 SHARES = (0.005, 0.01, 0.02, 0.05)
 WATCHERS = ("attributions", "inputs", "accuracy")
+MEANS = {"attributions": "attributions, means alone", "inputs": "inputs, means alone"}
 ALPHA, PERMUTATIONS, WINDOW = 0.05, 59, 4
 
 
@@ -112,7 +115,7 @@ def stream(name: str, patch: str, share: float, setting: Setting) -> dict[str, A
     dirty = watched(name, setting.scale, patch, setting.seed) if patch else clean
     n = len(clean["accuracy"])
     trials = size.streams if patch else size.null_streams
-    alarms = dict.fromkeys(WATCHERS, 0)
+    alarms = dict.fromkeys((*WATCHERS, *MEANS.values()), 0)
     dropped = 0.0
     after = np.arange(2 * size.rows) >= size.rows
     for trial in range(trials):
@@ -124,8 +127,14 @@ def stream(name: str, patch: str, share: float, setting: Setting) -> dict[str, A
         fed[size.rows :] = generator.random(size.rows) < share
         for watcher in WATCHERS:
             values = np.where(fed[:, None], dirty[watcher][rows], clean[watcher][rows])
-            found = two_samples([RowBlock(values, np.arange(len(rows)))], after, PERMUTATIONS, trial)
-            alarms[watcher] += bool(found.p[0].min() <= ALPHA)
+            blocks = [RowBlock(values, np.arange(len(rows)))]
+            if watcher in MEANS:
+                found = two_samples(blocks, after, PERMUTATIONS, trial)
+                alarms[MEANS[watcher]] += bool(found.p[0].min() <= ALPHA)
+                windows = values[:, : clean["inputs"].shape[1]]
+                blocks.append(RowBlock(columns(windows), np.arange(len(rows)), "rows"))
+            found = two_samples(blocks, after, PERMUTATIONS, trial)
+            alarms[watcher] += bool(min(p.min() for p in found.p) <= ALPHA)
             if watcher == "accuracy":
                 dropped += float(values[~after].mean() - values[after].mean())
     return {"trials": trials, "alarms": alarms, "accuracy_lost": round(100 * dropped / trials, 3)}
@@ -170,10 +179,10 @@ def table(records: Records) -> Table:
     for piece in records.find(what="streams"):
         key, values = piece.key, piece.values
         trials = values["trials"]
-        alarms = (f"{100 * values['alarms'][watcher] / trials:.1f}" for watcher in WATCHERS)
+        alarms = (f"{100 * values['alarms'][watcher] / trials:.1f}" for watcher in (*WATCHERS, *MEANS.values()))
         lost = f"{values['accuracy_lost']:.2f}"
         rows.append((key["network"], key["patch"], f"{100 * key['share']:g} %", *alarms, lost, trials))
-    header = ("network", "patch", "share", *WATCHERS, "points of accuracy lost", "streams")
+    header = ("network", "patch", "share", *WATCHERS, *MEANS.values(), "points of accuracy lost", "streams")
     return Table(header, tuple(rows), "\n\n".join([_NOTE.format(**records.settings), *_accuracies(records)]))
 
 

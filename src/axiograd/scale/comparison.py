@@ -17,6 +17,7 @@ from axiograd.scale.sources import opened
 from axiograd.scale.statistics import maps_of
 from axiograd.scale.summaries import Windows
 from axiograd.scale.table import provenance_of, pyarrow
+from axiograd.scale.unusual import NAMES, columns as unusual_columns
 
 #: Rows of a class on either side from which it is looked at by itself, and the cells of its map, down and across.
 _OF_CLASS, _CELLS = 20, 4
@@ -30,7 +31,7 @@ class Change:
     """One number of the table: its means, t, and p adjusted for all numbers that were looked at."""
 
     #: window (share of the magnitude), signed window, region, class (how often it is predicted), attribution of a
-    #: class (in sixteen cells), or sparsity.
+    #: class (in sixteen cells), sparsity, or rows (how unusual they are in one of their windows).
     kind: str
     name: str
     before: float
@@ -142,9 +143,9 @@ def compare(
     have the same rows (`paired`, found out by their names), rows are compared with themselves. Of tables with more than
     `rows` rows as many are drawn. All numbers are tested together (`axiograd.scale.permutation`).
     """
-    if not 0 < alpha < 1 or permutations < round(1 / alpha):
+    if not 0 < alpha < 1 or permutations < round(2 / alpha):
         raise ConfigurationError(
-            f"alpha={alpha}, permutations={permutations}: a p of alpha needs at least 1/alpha permutations."
+            f"alpha={alpha}, permutations={permutations}: a p of alpha needs at least 2/alpha permutations."
         )
     told = [_provenance(path) for path in (before, after)]
     different = _check_alike(told, (before, after))
@@ -256,11 +257,17 @@ class _Pair:
     after: NDArray[Any]
     rows: tuple[NDArray[Any], NDArray[Any]]
 
+    @property
+    def family(self) -> str:
+        """Few columns that would drown in the others' threshold have one of their own."""
+        return self.kind if self.kind == "rows" else ""
+
     def difference(self) -> RowBlock:
-        return RowBlock(self.after - self.before, self.rows[0])
+        return RowBlock(self.after - self.before, self.rows[0], self.family)
 
     def stacked(self, first: int) -> RowBlock:
-        return RowBlock(np.concatenate([self.before, self.after]), np.concatenate([self.rows[0], self.rows[1] + first]))
+        rows = np.concatenate([self.rows[0], self.rows[1] + first])
+        return RowBlock(np.concatenate([self.before, self.after]), rows, self.family)
 
 
 def _pairs(a: _ComparedRows, b: _ComparedRows, together: bool) -> list[_Pair]:
@@ -278,6 +285,8 @@ def _pairs(a: _ComparedRows, b: _ComparedRows, together: bool) -> list[_Pair]:
         # Its magnitude says whether a place is looked at; the signed share, whether it speaks for or against.
         pairs.append(_Pair("window", places, np.abs(flat[0]), np.abs(flat[1]), every))
         pairs.append(_Pair("signed window", places, flat[0], flat[1], every))
+        unusual = unusual_columns(np.abs(np.concatenate(flat)))
+        pairs.append(_Pair("rows", list(NAMES), unusual[: len(a)], unusual[len(a) :], every))
     for name in a.numbers:
         kind, called = ("sparsity", name) if name == "gini" else ("region", name.removeprefix("share_"))
         pairs.append(_Pair(kind, [called], a.numbers[name][:, None], b.numbers[name][:, None], every))

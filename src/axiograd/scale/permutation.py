@@ -2,7 +2,8 @@
 
 A column's adjusted p is the share of permutations in which the largest |t| of any column is at least its own (Westfall
 and Young's max-T). Whatever the columns' dependence, the chance that any of them is called changed while the rows come
-from one distribution is at most α.
+from one distribution is at most α. Blocks of columns may be put into families: α is then shared out evenly among
+these (Bonferroni), so that a few columns are not held to the threshold of hundreds of others.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ _LEAST = 2
 
 @dataclass(frozen=True)
 class RowBlock:
-    """Columns that some of the rows have: their values ``[rows, columns]``, and which rows those are."""
+    """Columns that some of the rows have: their values ``[rows, columns]``, which rows those are, and their family."""
 
     values: NDArray[Any]
     rows: NDArray[np.int64]
+    family: str = ""
 
 
 @dataclass(frozen=True)
@@ -71,15 +73,20 @@ def paired(blocks: Sequence[RowBlock], n: int, permutations: int, seed: int) -> 
 def _tested(blocks: Sequence[RowBlock], own: NDArray[Any], labels: Any, permutations: int, statistic: Any) -> Tested:
     centred = [_Columns.of(block) for block in blocks]
     observed = [statistic(columns, own[:, columns.rows])[0] for columns in centred]
-    largest = []
+    families = {block.family for block in blocks}
+    largest: dict[str, list[NDArray[Any]]] = {family: [] for family in families}
     for first in range(0, permutations, _TOGETHER):
         drawn = labels(min(_TOGETHER, permutations - first))
-        each = [np.abs(statistic(columns, drawn[:, columns.rows])).max(1) for columns in centred if columns.width]
-        largest.append(np.max(each, axis=0))
-    null = np.sort(np.concatenate(largest))
-    # A hair of room for sums in another order.
-    above = [len(null) - np.searchsorted(null, np.abs(t) * (1 - 1e-5), side="left") for t in observed]
-    p = [(1 + count) / (1 + permutations) for count in above]
+        each = [np.abs(statistic(columns, drawn[:, columns.rows])).max(1, initial=0.0) for columns in centred]
+        for family, found in largest.items():
+            own_blocks = [one for one, block in zip(each, blocks, strict=True) if block.family == family]
+            found.append(np.max(own_blocks, axis=0))
+    p = []
+    for t, block in zip(observed, blocks, strict=True):
+        null = np.sort(np.concatenate(largest[block.family]))
+        # A hair of room for sums in another order.
+        above = len(null) - np.searchsorted(null, np.abs(t) * (1 - 1e-5), side="left")
+        p.append(np.minimum(len(families) * (1 + above) / (1 + permutations), 1.0))
     return Tested(observed, p)
 
 
@@ -90,10 +97,6 @@ class _Columns:
     values: NDArray[Any]
     squares: NDArray[Any]
     rows: NDArray[np.int64]
-
-    @property
-    def width(self) -> int:
-        return int(self.values.shape[1])
 
     @classmethod
     def of(cls, block: RowBlock) -> _Columns:
