@@ -31,7 +31,8 @@ def compare(
     """Compare two tables of attributions: which windows, regions and classes changed, by a permutation test.
 
     Exit code 0: no change. Exit code 1: something changed; the chance of that is at most --alpha where nothing did. So
-    it can stand in a pipeline. It compares means: what concerns few rows (below 5 %) may go unnoticed.
+    it can stand in a pipeline. It compares means, and how many rows are unusual: what concerns one row in a hundred may
+    go unnoticed.
 
     `axiograd compare monday/ tuesday/ --out changed.png`
 

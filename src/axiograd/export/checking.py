@@ -27,7 +27,7 @@ BATCHES = (1, 2, 5)
 #: Rounding decides about a row if shifting its input by this part of itself, about what rounding does to activations,
 #: moves its answer as much as the exported file is off.
 SHIFT = 1e-6
-_SHIFTS, _SHIFTS_AT_LEAST = 32, 4
+_SHIFTS, _SHIFTS_AT_LEAST = 64, 4
 _MARGIN = 4.0
 
 

@@ -129,7 +129,7 @@ def _over(squares: NDArray[Any], sums: NDArray[Any], n: NDArray[Any]) -> NDArray
 def _student(columns: _Columns, signs: NDArray[Any]) -> NDArray[Any]:
     n = signs.shape[1]
     if n < _LEAST:
-        return np.zeros((len(signs), columns.width))
+        return np.zeros((len(signs), columns.values.shape[1]))
     mean = signs @ columns.values / n
     spread = np.maximum(columns.squares.sum(0) - n * mean**2, 0.0) / (n - 1) / n
     return np.asarray(mean / np.sqrt(spread + 1e-12))
