@@ -108,8 +108,13 @@ def test_a_degree_that_was_taken_on_trust_is_told_once(x):
     ("dtype", "scale"),
     [
         (torch.float64, 1.0),
-        *((dtype, scale) for dtype in (torch.float32, torch.bfloat16) for scale in (1e-6, 1.0, 1e3)),
-        *((torch.float16, scale) for scale in (1e-2, 1.0, 10.0)),
+        (torch.float32, 1e-6),
+        (torch.float32, 1e3),
+        (torch.bfloat16, 1.0),
+        (torch.float16, 1e-2),
+        *(pytest.param(torch.bfloat16, scale, marks=pytest.mark.long) for scale in (1e-6, 1e3)),
+        *(pytest.param(torch.float16, scale, marks=pytest.mark.long) for scale in (1.0, 10.0)),
+        pytest.param(torch.float32, 1.0, marks=pytest.mark.long),
     ],
 )
 @pytest.mark.parametrize("name", HOMOGENEOUS)
@@ -122,7 +127,9 @@ def test_rounding_is_no_violation(name, dtype, scale):
             axiograd.XGradient(network.float()).attribute(x.float(), "all")
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    "dtype", [torch.bfloat16, *(pytest.param(one, marks=pytest.mark.long) for one in (torch.float32, torch.float16))]
+)
 def test_rounding_is_no_violation_after_a_hundred_layers(dtype):
     torch.manual_seed(0)
     network = mlp(bias=False, sizes=(32,) * 101)

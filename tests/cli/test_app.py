@@ -138,7 +138,7 @@ def test_stdout_has_the_json_alone(mine):
     assert "hello from the factory" in done.err
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 def test_an_interruption_leaves_nothing_half_written(mine, photos, tmp_path, number):
     (tmp_path / "slow.py").write_text(
         "import pathlib, time\nimport axiograd.cli.converted as c\nfrom mine import build\n"

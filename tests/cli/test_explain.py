@@ -176,19 +176,19 @@ def test_statistics_are_stored_with_the_model(mine, table, tmp_path, prepared):
 
 
 def test_untrained_networks_are_called_so(photos, tmp_path):
-    size = ("--size", "64", "--set", "num_classes=3")
-    done = axiograd("explain", "xsqueezenet1_1", photos, *size, "-o", tmp_path / "o", "--json", "--no-figures")
+    size = ("--size", "64", "--set", "num_classes=3", "--set", "width=0.125", "--set", "hidden=16")
+    done = axiograd("explain", "xalexnet", photos, *size, "-o", tmp_path / "o", "--json", "--no-figures")
     assert done.code == 0, done.err
     assert done.json["trained"] is False
     assert "random weights" in done.json["warning"]
     assert "Untrained" in done.err
     assert "random weights" in (tmp_path / "o" / "report.html").read_text()
-    said = axiograd("explain", "xsqueezenet1_1", photos, *size, "-o", tmp_path / "o", "--no-figures", "--no-report")
-    assert "Untrained: xsqueezenet1_1 has random weights" in said.out
+    said = axiograd("explain", "xalexnet", photos, *size, "-o", tmp_path / "o", "--no-figures", "--no-report")
+    assert "Untrained: xalexnet has random weights" in said.out
     command = ("--data", photos, *size, "-m", "gradient", "--metrics", "accuracy")
-    assert "Untrained" in axiograd("evaluate", "xsqueezenet1_1", *command).out
+    assert "Untrained" in axiograd("evaluate", "xalexnet", *command).out
     file = tmp_path / "stripped.safetensors"
-    assert axiograd("convert", "squeezenet1_1", "-o", file, *size[2:], "--shape", "3,64,64").code == 0
+    assert axiograd("convert", "alexnet", "-o", file, *size[2:], "--shape", "3,64,64").code == 0
     assert axiograd("explain", file, photos, "--size", "64", "-o", tmp_path / "o", "--json").json["trained"] is False
 
 

@@ -15,7 +15,7 @@ WEIGHTS = list_weights("squeezenet1_1")[0]
 @pytest.mark.skipif(
     not PHOTOS.present or WEIGHTS.locate() is None, reason="needs ImageNet photos and SqueezeNet weights"
 )
-@pytest.mark.parametrize("how", ["strip", "lift"])
+@pytest.mark.parametrize("how", ["strip", pytest.param("lift", marks=pytest.mark.long)])
 def test_a_pretrained_network_is_converted_and_explained(tmp_path, how):
     file = tmp_path / "x.safetensors"
     command = ("convert", "squeezenet1_1", "--weights", "default", "--how", how, "--examples", PHOTOS.path)

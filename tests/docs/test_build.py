@@ -61,6 +61,14 @@ def test_every_prior_has_a_section_and_a_small_picture():
         assert (DOCS / picture[1]).stat().st_size < 60_000
 
 
+def test_what_pages_link_to_is_there():
+    pages = [page for page in DOCS.rglob("*.md") if "_build" not in page.parts]
+    for page in pages:
+        for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text()):
+            assert "://" in target or (page.parent / target).exists(), f"{page}: {target}"
+
+
+@pytest.mark.long
 def test_builds_without_warnings(tmp_path):
     command = [sys.executable, "-m", "sphinx", "-W", "-q", "-b", "html", "-d", str(tmp_path / "trees")]
     done = subprocess.run([*command, str(DOCS), str(tmp_path / "html")], capture_output=True, text=True, check=False)

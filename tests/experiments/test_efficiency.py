@@ -22,6 +22,7 @@ def test_quick(quick, monkeypatch):
     assert rows[-1][5:] == ("2", "7", "3.5", "3.46")
 
 
+@pytest.mark.long
 def test_memory_of_a_step_grows_with_references():
     options = {"quick": True, "threads": 1}
     prior, eg = (peak_mib("mlp", action, 512, 32, **options) for action in ("prior", "EG"))

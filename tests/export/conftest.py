@@ -89,7 +89,8 @@ def build(name):
     return model, torch.randn(2, 4), {"baseline": model.origin.clone()}
 
 
-NAMES = ("strip", "lift", "attention", "products", "around")
+#: The network with attention is lifted too.
+NAMES = ("strip", pytest.param("lift", marks=pytest.mark.long), "attention", "products", "around")
 
 
 @pytest.fixture(scope="session", params=NAMES)

@@ -380,12 +380,19 @@ def test_the_identity_is_readable_where_it_is_stored(tmp_path):
 
 
 SCRIPT = """
-import json, logging, sys, threading
+import json, logging, os, sys, threading
 import torch
 from torch import nn
 from axiograd.runs.identity import describe, structure
 
-FACTOR, KEYS = [float(sys.argv[1])], {"a", "b", "c", "d"}
+for given in sys.argv[1:]:  # a process for each
+    if os.fork() == 0:
+        break
+    os.wait()
+else:
+    sys.exit()
+first, second = map(float, given.split(","))
+FACTOR, KEYS = [first], {"a", "b", "c", "d"}
 log = logging.getLogger("mine")
 
 
@@ -410,7 +417,7 @@ def scaled(x):
     return x * SETTINGS.factor * FACTOR[0] * len(KEYS)
 
 
-SETTINGS = Settings(float(sys.argv[2]))
+SETTINGS = Settings(second)
 model = nn.Sequential(nn.Linear(2, 2))  # other weights in each process: trained, not given
 print(json.dumps([describe(Loss(model)), describe(scaled), structure(model)]))
 """
@@ -419,13 +426,15 @@ print(json.dumps([describe(Loss(model)), describe(scaled), structure(model)]))
 def test_the_identity_is_that_of_another_process_and_of_what_code_reads(tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT)
 
-    def identity(seed, *given):
+    def identities(seed, *given):
         command = [sys.executable, str(tmp_path / "script.py"), *given]
-        return json.loads(subprocess.check_output(command, env={**os.environ, "PYTHONHASHSEED": seed}))
+        said = subprocess.check_output(command, env={**os.environ, "PYTHONHASHSEED": seed}, text=True)
+        return [json.loads(line) for line in said.splitlines()]
 
-    loss, function, model = identity("1", "1", "1")
-    assert identity("2", "1", "1") == [loss, function, model]
-    for other in (identity("1", "2", "1"), identity("1", "1", "2")):
+    (loss, function, model), *others = identities("1", "1,1", "2,1", "1,2")
+    assert identities("2", "1,1") == [[loss, function, model]]
+    assert len(others) == 2
+    for other in others:
         assert other[0] != loss
         assert other[1] != function
         assert other[2] == model

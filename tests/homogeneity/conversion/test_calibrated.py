@@ -47,7 +47,11 @@ def images():
     return torch.randn(90, 3, 20, 20, generator=torch.Generator().manual_seed(3)) + 0.5
 
 
-@pytest.mark.parametrize("kwargs", [{}, {"groups": 2}, {"groups": 8, "capped": True}], ids=["plain", "grouped", "caps"])
+@pytest.mark.parametrize(
+    "kwargs",
+    [{}, pytest.param({"groups": 2}, marks=pytest.mark.long), {"groups": 8, "capped": True}],
+    ids=["plain", "grouped", "caps"],
+)
 def test_the_original_is_reproduced_where_strip_loses_it(images, kwargs, assert_degree):
     net = _network(**kwargs)
     conversion = to_xdnn(net, images[:4], calibration=images[:80])

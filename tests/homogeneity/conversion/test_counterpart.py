@@ -72,7 +72,14 @@ def test_every_kind_of_norm_and_recurrent_layer_is_here():
     assert {kind.__name__.lower() for kind in RECURRENT} < set(OTHERS)
 
 
-@pytest.fixture(scope="module", params=NETWORKS)
+#: What differs from another one by its number of axes or gates alone.
+ALIKE = {"InstanceNorm1d", "InstanceNorm3d", "BatchNorm3d", "SyncBatchNorm", "RMSNorm", "hard gate", "lstm", "rnn"}
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=pytest.mark.long) if name in ALIKE else name for name in NETWORKS],
+)
 def converted(request):
     torch.manual_seed(0)
     network, shape = NETWORKS[request.param]

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from functools import cache
 
 import pytest
 import torch
@@ -80,22 +81,35 @@ def _check(model, left, texts, x, mask):
     torch.testing.assert_close(attributed.sum((1, 2)), output[:, 1], rtol=1e-8, atol=1e-10)
 
 
-@pytest.mark.parametrize("how", ["lift", "strip"])
-@pytest.mark.parametrize(
-    ("build", "left"),
-    [(_bert, False), (_distilbert, False), (_roberta, False), (_llama, True), (_gpt2, True)],
-)
-def test_padding_of_hugging_face_models(build, left, how):
-    texts, x, mask = _batch(left)
+@cache
+def _converted(build, left, how):
+    _, x, mask = _batch(left)
     model = Scores(build()).double().eval()
     positions = {"position_ids": (mask.cumsum(1) - 1).clamp_min(0)} if left else {}
-    further = {"attention_mask": mask} | positions
-    conversion = to_xdnn(model, x, how=how, additional_forward_args=further)
+    return to_xdnn(model, x, how=how, additional_forward_args={"attention_mask": mask} | positions)
+
+
+#: Beside one encoder and one decoder, the others take their turn in the long tests.
+OTHERS = [(_distilbert, False), (_roberta, False), (_llama, True)]
+
+
+@pytest.mark.parametrize(
+    ("build", "left", "how"),
+    [
+        (_bert, False, "lift"),
+        (_bert, False, "strip"),
+        (_gpt2, True, "lift"),
+        pytest.param(_gpt2, True, "strip", marks=pytest.mark.long),
+        *(pytest.param(*one, how, marks=pytest.mark.long) for one in OTHERS for how in ("lift", "strip")),
+    ],
+)
+def test_padding_of_hugging_face_models(build, left, how):
+    conversion = _converted(build, left, how)
     assert (conversion.certificate.degree, conversion.certificate.exact) == (1.0, True)
-    _check(conversion.model, left, texts, x, mask)
+    _check(conversion.model, left, *_batch(left))
 
 
-@pytest.mark.parametrize("how", ["lift", "strip"])
+@pytest.mark.parametrize("how", [pytest.param("lift", marks=pytest.mark.long), "strip"])
 def test_eager_attention_adds_its_mask(how):
     """Logits of −3.4e38 are no part of the scale of logits, and rows of which nothing is seen are not NaN."""
     texts, x, mask = _batch(False)
@@ -164,9 +178,7 @@ def test_torchs_encoder_drops_what_its_mask_marks(how):
 
 def test_the_stripped_model_is_pickled_and_certified_with_its_mask():
     _, x, mask = _batch(False)
-    model = Scores(_bert()).double().eval()
-    further = {"attention_mask": mask}
-    stripped = to_xdnn(model, x, additional_forward_args=further).model
+    stripped = _converted(_bert, False, "strip").model
     twin = pickle.loads(pickle.dumps(stripped))
     torch.testing.assert_close(twin(x, mask), stripped(x, mask))
-    assert certify(twin, x, additional_forward_args=further).degree == 1.0
+    assert certify(twin, x, additional_forward_args={"attention_mask": mask}).degree == 1.0

@@ -36,7 +36,11 @@ def _build(models, name):
     return models.get_model(name).eval(), torch.randn(1, 3, size, size)
 
 
-@pytest.mark.parametrize("name", ["squeezenet1_1", "resnet18", "mobilenet_v3_small", "convnext", "swin", "vit"])
+def _long(*names):
+    return [pytest.param(name, marks=pytest.mark.long) for name in names]
+
+
+@pytest.mark.parametrize("name", ["mobilenet_v3_small", "convnext", "swin", *_long("squeezenet1_1", "resnet18", "vit")])
 def test_strip_is_certified_verified_and_alive(models, name):
     model, x = _build(models, name)
     conversion = to_xdnn(model, x)
@@ -47,7 +51,7 @@ def test_strip_is_certified_verified_and_alive(models, name):
     assert lives(conversion.model, x)
 
 
-@pytest.mark.parametrize("name", ["squeezenet1_1", "swin", "vit"])
+@pytest.mark.parametrize("name", ["vit", *_long("squeezenet1_1", "swin")])
 def test_lift_is_certified_and_verified(models, name):
     model, x = _build(models, name)
     conversion = to_xdnn(model, x, how="lift")

@@ -36,7 +36,10 @@ def _mamba():
 
 
 @pytest.mark.parametrize("how", ["strip", "lift"])
-@pytest.mark.parametrize("build", [_bert, _gpt2, _llama, _mamba])
+# BERT and GPT-2 are converted with their masks in `test_padding`.
+@pytest.mark.parametrize(
+    "build", [*(pytest.param(one, marks=pytest.mark.long) for one in (_bert, _gpt2)), _llama, _mamba]
+)
 def test_certified_and_homogeneous(build, how):
     """With caches of keys and values, norms of their own, and (Mamba) code that reads the biases of its layers."""
     embeddings = torch.randn(2, 5, 16)
