@@ -1,3 +1,6 @@
+from collections.abc import Iterator
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -8,7 +11,15 @@ from axiograd.experiments.records import Records
 
 
 @pytest.fixture(scope="module")
-def records(tmp_path_factory: pytest.TempPathFactory) -> Records:
+def records(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Records]:
+    whole = box_energy.load("quick")
+    few = replace(whole, train=whole.train.select(slice(128)), val=whole.val.select(slice(32)))
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(box_energy, "load", lambda _: few)
+        yield _made(tmp_path_factory)
+
+
+def _made(tmp_path_factory: pytest.TempPathFactory) -> Records:
     plan = box_energy.plan(Setting("quick"))
     made = Records(
         tmp_path_factory.mktemp("box") / "quick.json", command="test", data=plan.data, settings=plan.settings

@@ -1,3 +1,5 @@
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,16 @@ from axiograd.experiments.table2_training import NETWORKS
 
 
 @pytest.fixture(scope="module")
-def records(tmp_path_factory: pytest.TempPathFactory) -> Records:
+def records(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Records]:
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        task = replace(table2_training.load("shapes"), epochs=3)
+        monkeypatch.setattr(table2_training, "load", lambda _: task)
+        monkeypatch.setattr(table2_training, "IG_STEPS", 32)
+        monkeypatch.setattr(table2_training, "CONTRASTS", (1.0, 0.1, 0.01))
+        yield _made(tmp_path_factory)
+
+
+def _made(tmp_path_factory: pytest.TempPathFactory) -> Records:
     plan = table2.plan(Setting("quick"))
     made = Records(tmp_path_factory.mktemp("t2") / "quick.json", command="test", data=plan.data, settings=plan.settings)
     for stage in plan.stages:
