@@ -176,13 +176,18 @@ def plan(setting: Setting) -> Plan:
 def table(records: Records) -> Table:
     """Alarms in per cent of the streams; those without a patch are false."""
     rows: list[tuple[Cell, ...]] = []
-    for piece in records.find(what="streams"):
+    pieces = records.find(what="streams")
+    whole = any("inputs, means alone" in piece.values["alarms"] for piece in pieces)
+    shown = {name: name for name in (*WATCHERS, *MEANS.values())}
+    if not whole:  # of a time when the means were all that was watched
+        shown = {MEANS.get(name, name): name for name in WATCHERS}
+    for piece in pieces:
         key, values = piece.key, piece.values
         trials = values["trials"]
-        alarms = (f"{100 * values['alarms'][watcher] / trials:.1f}" for watcher in (*WATCHERS, *MEANS.values()))
+        alarms = (f"{100 * values['alarms'][watcher] / trials:.1f}" for watcher in shown.values())
         lost = f"{values['accuracy_lost']:.2f}"
         rows.append((key["network"], key["patch"], f"{100 * key['share']:g} %", *alarms, lost, trials))
-    header = ("network", "patch", "share", *WATCHERS, *MEANS.values(), "points of accuracy lost", "streams")
+    header = ("network", "patch", "share", *shown, "points of accuracy lost", "streams")
     return Table(header, tuple(rows), "\n\n".join([_NOTE.format(**records.settings), *_accuracies(records)]))
 
 
