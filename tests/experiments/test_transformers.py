@@ -5,7 +5,7 @@ import torch
 
 from axiograd.experiments.docstrings import GIVE_AWAY, LONGEST, PADDING, Texts, docstrings
 from axiograd.experiments.records import Records
-from axiograd.experiments.transformer_training import FRACTIONS, Set, judged, masked, rollout
+from axiograd.experiments.transformer_training import FRACTIONS, Set, judged, load, masked, rollout
 from axiograd.experiments.transformers import TITLES, table
 from axiograd.models import TextEncoder, ViT
 
@@ -74,15 +74,28 @@ def test_measures_of_a_small_network():
 def test_the_table_says_what_is_there(tmp_path):
     records = Records(tmp_path / "real.json", command="mine", data="texts", settings={})
     one = {"X-Gradient": {"completeness": 1e-7, "deletion": 20.0, "insertion": 60.0}}
+    for weight in (30.0, 300.0):
+        records.add({"misleading": weight / 10, "clean": 50.0}, part="choice", data="docstrings", weight=weight)
     for seed in (0, 1):
-        values = {"accuracy": 80.0 + seed, "judged": one, "lifted_accuracy": 79.0, "lifted_judged": one}
-        records.add(values, part="network", data="docstrings", built=False, seed=seed)
-        for weight in (0.0, 300.0):
+        values = {"accuracy": 80.0 + seed, "judged": one, "lifted_accuracy": 79.0}
+        records.add(values, part="network", data="docstrings", form="regular", seed=seed)
+        records.add({"accuracy": 78.0, "judged": one}, part="network", data="docstrings", form="lifted", seed=seed)
+        for weight in (0.0, 30.0, 300.0):
             values = {"misleading": weight / 10, "clean": 50.0}
             records.add(values, part="shortcut", data="docstrings", weight=weight, seed=seed)
     shown = table(records)
     assert [row[:4] for row in shown.rows] == [
         (TITLES["docstrings"], "regular", "80.5 ± 0.7", "X-Gradient"),
-        (TITLES["docstrings"], "lifted", "79.0 ± 0.0", "X-Gradient"),
+        (None, "lifted after training", "79.0 ± 0.0", None),
+        (TITLES["docstrings"], "lifted, then trained", "78.0 ± 0.0", "X-Gradient"),
     ]
-    assert "0.0 ± 0.0 without a prior and 30.0 ± 0.0 with one" in shown.note
+    assert "0.0 ± 0.0 without a prior and 30.0 ± 0.0 with one (λ = 300)" in shown.note
+
+
+def test_what_is_chosen_is_chosen_on_training_samples_that_no_network_sees():
+    held, test = (load("docstrings", 200, 50, held_out=held) for held in (True, False))
+    assert torch.equal(held.train.inputs, test.train.inputs)
+    train = docstrings()[0]
+    place = {tuple(row): i for i, row in enumerate(train.ids.tolist())}
+    seen = {place[tuple(row)] for row in held.train.inputs.tolist()}
+    assert not seen & {place[tuple(row)] for row in held.test.inputs.tolist()}

@@ -17,7 +17,11 @@ from axiograd.experiments.docstrings import FAMILIES, LONGEST, PADDING, VOCABULA
 from axiograd.experiments.loop import train_epochs
 from axiograd.models import TextEncoder, ViT
 
-BATCH, LEARNING_RATE, STEPS, WIDTH = 64, 2e-3, 50, 48
+BATCH, LEARNING_RATE, STEPS, WIDTH, EPOCHS = 64, 5e-3, 50, 48, 8
+#: Regular; lifted before it is trained; built to be homogeneous.
+FORMS = ("regular", "lifted", "built")
+#: Training samples that no network is trained with: what is chosen is chosen by them.
+HELD_OUT = 500
 #: Shares of patches or words that are taken out or put back.
 FRACTIONS = (0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 
@@ -61,28 +65,33 @@ class Set:
 
 
 @cache
-def load(name: str, n_train: int, n_test: int) -> Set:
-    """A set by its name; images have mean 0 and standard deviation 1 over the training set."""
+def load(name: str, n_train: int, n_test: int, *, held_out: bool = False) -> Set:
+    """A set by its name; images have mean 0 and standard deviation 1 over the training set.
+
+    With `held_out`, samples of the training set that come after the first `n_train` take the place of the test set.
+    """
+    parts = ("train", slice(n_train)), ("train", slice(n_train, n_train + n_test)) if held_out else ("", slice(n_test))
     if name == "docstrings":
+        texts = dict(zip(("train", ""), docstrings(), strict=True))
         some = [
-            TensorData(texts.ids[rows], texts.targets[rows], name)
-            for texts, n in zip(docstrings(), (n_train, n_test), strict=True)
-            for rows in [torch.randperm(len(texts), generator=torch.Generator().manual_seed(0))[:n]]
+            TensorData(texts[split].ids[rows], texts[split].targets[rows], name)
+            for split, part in parts
+            for rows in [torch.randperm(len(texts[split]), generator=torch.Generator().manual_seed(0))[part]]
         ]
         build = lambda x: TextEncoder(len(FAMILIES), VOCABULARY, homogeneous=x, dim=WIDTH, depth=2, longest=LONGEST)  # noqa: E731
-        return Set(name, some[0], some[1], build, 4, None)
+        return Set(name, some[0], some[1], build, EPOCHS, None)
     if name == "tiny-imagenet-20":
-        train, test = (_stacked(split, n) for split, n in (("train", n_train), ("val", n_test)))
-        patch, size, channels, classes, epochs = 8, 64, 3, 20, 4
+        train, test = (_stacked(split or "val", part) for split, part in parts)
+        patch, size, channels, classes, epochs = 8, 64, 3, 20, EPOCHS
     elif name == "shapes":
-        train, test = (shapes(split).select(slice(n)) for split, n in (("train", n_train), ("test", n_test)))
+        train, test = (shapes(split or "test").select(part) for split, part in parts)
         patch, size = 4, train.inputs.shape[-1]
         channels, classes, epochs = train.inputs.shape[1], int(train.targets.max()) + 1, 3
     else:
-        train, test = fashion_mnist("train").select(slice(n_train)), fashion_mnist("test").select(slice(n_test))
+        train, test = (fashion_mnist(split or "test").select(part) for split, part in parts)
         if name == "decoy-fashion-mnist":
             train, test = add_decoy(train, informative=True), add_decoy(test, informative=False, seed=1)
-        patch, size, channels, classes, epochs = 4, 28, 1, 10, 4
+        patch, size, channels, classes, epochs = 4, 28, 1, 10, EPOCHS
     mean, std = train.inputs.mean(), train.inputs.std()
     train, test = (TensorData((d.inputs - mean) / std, d.targets, name, shortcuts=d.shortcuts) for d in (train, test))
 
@@ -92,17 +101,19 @@ def load(name: str, n_train: int, n_test: int) -> Set:
     return Set(name, train, test, vit, epochs, patch)
 
 
-def _stacked(split: str, n: int) -> TensorData:
+def _stacked(split: str, part: slice) -> TensorData:
     files = tiny_imagenet(split)
-    rows = torch.randperm(len(files), generator=torch.Generator().manual_seed(0))[:n].tolist()
+    rows = torch.randperm(len(files), generator=torch.Generator().manual_seed(0))[part].tolist()
     items = [files[i] for i in rows]
     return TensorData(torch.stack([x[0] for x in items]), torch.tensor([int(x[1]) for x in items]), "tiny-imagenet-20")
 
 
-def fitted(data: Set, seed: int, *, homogeneous: bool, weight: float = 0.0) -> nn.Module:
+def fitted(data: Set, seed: int, form: str, weight: float = 0.0) -> nn.Module:
     """A network trained with cross-entropy, and with a prior against attribution to what gives the class away."""
     torch.manual_seed(seed)
-    model = data.build(homogeneous)
+    model = data.build(form == "built")
+    if form == "lifted":
+        model = lifted(model.eval(), data).train()
     optimizer = torch.optim.AdamW(model.parameters(), LEARNING_RATE, weight_decay=0.01)
     objective = axiograd.AttributionLoss(
         cross_entropy, axiograd.priors.RightReasons(), weight, method=partial(axiograd.XGradient, layer=data.layer)
@@ -221,30 +232,28 @@ def rollout(model: nn.Module, data: Set, x: Tensor, target: Tensor) -> Tensor:
     return (total * there[:, :, None]).sum(1) / there.sum(1, keepdim=True)
 
 
-def transformer(data: Set, seed: int, n: int, *, homogeneous: bool) -> Mapping[str, Any]:
-    """One network: its accuracy, that of its lift if it is regular, and what its attributions are worth."""
-    model = fitted(data, seed, homogeneous=homogeneous)
+def transformer(data: Set, seed: int, n: int, form: str) -> Mapping[str, Any]:
+    """One network: its accuracy, what its attributions are worth, and what a lift leaves of a regular one."""
+    model = fitted(data, seed, form)
     found: dict[str, Any] = {"accuracy": per_cent(model, data)}
-    found["judged"] = judged(model, data, n, certified=homogeneous)
-    if not homogeneous:
-        other = lifted(model, data)
-        found["lifted_accuracy"] = per_cent(other, data)
-        found["lifted_judged"] = judged(other, data, n, certified=True)
+    found["judged"] = judged(model, data, n, certified=form != "regular")
+    if form == "regular":
+        found["lifted_accuracy"] = per_cent(lifted(model, data), data)
     return found
 
 
 def shortcut(data: Set, clean: Set, seed: int, weight: float) -> Mapping[str, Any]:
     """The built network on inputs that give their class away, with and without a prior against that."""
-    model = fitted(data, seed, homogeneous=True, weight=weight)
+    model = fitted(data, seed, "built", weight)
     return {"misleading": per_cent(model, data), "clean": per_cent(model, data, clean.test)}
 
 
 @cache
-def giving_away(name: str, n_train: int, n_test: int) -> tuple[Set, Set]:
+def giving_away(name: str, n_train: int, n_test: int, *, held_out: bool = False) -> tuple[Set, Set]:
     """A set whose training inputs give the class away and whose test inputs lie about it, and the set without that."""
-    clean = load(name, n_train, n_test)
+    clean = load(name, n_train, n_test, held_out=held_out)
     if clean.patch:
-        marked = load(f"decoy-{name}", n_train, n_test)
+        marked = load(f"decoy-{name}", n_train, n_test, held_out=held_out)
         return marked, clean
     from dataclasses import replace
 

@@ -79,8 +79,8 @@ class TextEncoder(nn.Module):
 class ViT(nn.Module):
     """Patches, blocks, norm, mean over patches, linear: a vision transformer, small.
 
-    Built homogeneous, it is of degree 1 in the pixels: patches are embedded without a bias, and positions are relative
-    ones in the attention's logits.
+    Built homogeneous, it is of degree 1 in the pixels: patches are embedded without a bias, and positions are factors
+    of the embeddings, x ⊙ (1 + p), and relative ones in the attention's logits.
 
     >>> model = ViT(num_classes=2, in_channels=1, image_size=8, patch=4, dim=8, depth=1, heads=2, homogeneous=True)
     >>> x = torch.randn(1, 1, 8, 8)
@@ -106,7 +106,8 @@ class ViT(nn.Module):
             raise ConfigurationError(f"image_size={image_size} is not a multiple of patch={patch}.")
         side = image_size // patch
         self.embedding = nn.Conv2d(in_channels, dim, patch, patch, bias=not homogeneous)
-        self.positions = None if homogeneous else nn.Parameter(0.02 * torch.randn(side**2, dim))
+        self.homogeneous = homogeneous
+        self.positions = nn.Parameter(0.02 * torch.randn(side**2, dim))
         grid = torch.stack(torch.meshgrid(torch.arange(side), torch.arange(side), indexing="ij")).flatten(1)
         away = grid[:, None, :] - grid[:, :, None] + side - 1
         relative = away[0] * (2 * side - 1) + away[1]
@@ -116,8 +117,8 @@ class ViT(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.embedding(x).flatten(2).transpose(1, 2)
-        if self.positions is not None:
-            x = x + self.positions
+        # A sum with constants has no degree; a product with them keeps it.
+        x = x * (1 + self.positions) if self.homogeneous else x + self.positions
         for block in self.blocks:
             x = block(x)
         return self.head(self.norm(x).mean(1))  # type: ignore[no-any-return]  # a module's call
