@@ -162,6 +162,7 @@ _NOTE = (
     "every method. Patches become the mean colour, words are masked. The completeness error is relative to the root "
     "mean square of F(x) − F(0). Lifts are made at the scale of the training inputs, of a trained network (lifted "
     "after training) or of one that is trained then (lifted, then trained). Gradient × rollout does not add up. "
+    "AttnLRP is the package lxt 2.1 (rules and patches) on the regular networks. "
     "Networks are small and trained briefly on two thousand samples: compare within a set, not with what such networks "
     "can reach. λ of the priors was chosen among two with the first seed on 500 further samples of the training set, "
     "and so were the learning rate, the same for all, and the form of the positions of the networks built so."
