@@ -18,6 +18,7 @@ ROAD = (
     ("training",),
     ("text", "tables"),
     ("report",),
+    ("callbacks",),
     ("export",),
     ("scale",),
     ("studio",),
