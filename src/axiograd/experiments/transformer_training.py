@@ -13,7 +13,6 @@ from torch.nn.functional import cross_entropy
 
 import axiograd
 from axiograd.datasets import TensorData, add_decoy, fashion_mnist, shapes, tiny_imagenet
-from axiograd.experiments.attn_lrp import attn_lrp, has_lxt
 from axiograd.experiments.docstrings import FAMILIES, LONGEST, PADDING, VOCABULARY, docstrings
 from axiograd.experiments.loop import train_epochs
 from axiograd.models import TextEncoder, ViT
@@ -187,8 +186,6 @@ def judged(model: nn.Module, data: Set, n: int, *, certified: bool) -> dict[str,
         maps[name] = data.tokens(attribution)
         relative = method.completeness(inputs, target).relative
         found[name] = {"completeness": float(relative.mean())}
-    if not certified and has_lxt():
-        maps["AttnLRP"] = data.tokens(_attn_lrp(model, data, x, target))
     inner = getattr(model, "model", model)
     if hasattr(inner, "blocks"):
         maps["gradient × rollout"] = rollout(model, data, x, target)
@@ -196,17 +193,6 @@ def judged(model: nn.Module, data: Set, n: int, *, certified: bool) -> dict[str,
     for name, scores in maps.items():
         found.setdefault(name, {}).update(masked(model, data, x, target, scores))
     return found
-
-
-def _attn_lrp(model: nn.Module, data: Set, x: Tensor, target: Tensor) -> Tensor:
-    """Relevance of pixels, or of embeddings."""
-    call = data.call(x)
-    if data.patch:
-        relevant = call["x"] = x.clone().requires_grad_()
-    else:
-        relevant = model.get_submodule("embedding")(call.pop("input_ids")).detach().requires_grad_()
-        call["inputs_embeds"] = relevant
-    return attn_lrp(model, lambda: model(**call).gather(1, target[:, None]), relevant)
 
 
 def masked(model: nn.Module, data: Set, x: Tensor, target: Tensor, scores: Tensor) -> dict[str, float]:
