@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -30,8 +30,18 @@ class Explanation:
     baseline: str = "zero"
     #: What was explained, as it was given.
     inputs: Any = None
+    #: Of a lifted network: what `energy` calls.
+    energy_of: Callable[[], Tensor] | None = field(default=None, repr=False, compare=False)
 
     _repr_html_ = shown_by("explanation_html")
+
+    @property
+    def energy(self) -> Tensor | None:
+        """Of a lifted network: the share of each score that is an energy map, one more pass; None for others.
+
+        It is of the network as it is now (`axiograd.homogeneity.energy_share`).
+        """
+        return None if self.energy_of is None else self.energy_of()
 
     def to_shap(self, names: Sequence[str] | None = None) -> Any:
         """A `shap.Explanation` (values, base values, data, names), for shap's waterfall and beeswarm plots."""

@@ -23,10 +23,12 @@ from axiograd.attribution.base import Attribution, AttributionCall, Computed
 from axiograd.attribution.captum_calls import called_as_in_captum
 from axiograd.attribution.layer import FromLayer, Layer
 from axiograd.attribution.passes import Pass, differentiate
+from axiograd.attribution.results import Explanation
 from axiograd.attribution.state import attribution_pass
 from axiograd.errors import BaselineError, ConfigurationError, NotHomogeneousError
 from axiograd.homogeneity import Certificate
 from axiograd.homogeneity.certification import prove
+from axiograd.homogeneity.conversion.lift import Lifted, energy_share
 from axiograd.homogeneity.inputs import take_apart
 from axiograd.homogeneity.model import out_of_parallel, unwrap
 from axiograd.homogeneity.tracing.surroundings import attributes_restored
@@ -92,6 +94,16 @@ class XGradient(Attribution):
             self._check_path(call, _strongest(attributions, done.scores.dim() - 1))
         self._check_sums(gap, call)
         return Computed(attributions, done.outputs)
+
+    def _explained(self, call: AttributionCall, target: Target, baselines: Any = None) -> Explanation:
+        explanation = super()._explained(call, target, baselines)
+        lifted = unwrap(call.model)
+        if not isinstance(lifted, Lifted) or not (target is None or isinstance(target, int | Tensor)):
+            return explanation
+        inputs, further = call.inputs, call.additional
+        return replace(
+            explanation, energy_of=lambda: energy_share(lifted, inputs, target, additional_forward_args=further)
+        )
 
     def _attributions(self, call: AttributionCall, done: Pass) -> list[Tensor]:
         k, x = call.degree, call.arguments.features

@@ -17,6 +17,7 @@ from axiograd.cli.classes import ClassNames
 from axiograd.cli.methods import Methods
 from axiograd.cli.samples import Samples
 from axiograd.errors import ConfigurationError, TargetError
+from axiograd.homogeneity.conversion.lift import Lifted, energy_share
 
 _SCORES = 2
 
@@ -35,6 +36,8 @@ class AttributedSample:
     #: F(x) − F(0), and for methods that attribute against zero how far their sum is from it.
     difference: float
     deltas: dict[str, float] = field(default_factory=dict)
+    #: Of a lifted network: the share of the score that is an energy map.
+    energy: float | None = None
 
     @property
     def predicted(self) -> int:
@@ -67,6 +70,7 @@ def attribute(
         difference = (chosen - at_zero).double()
         found = {name: methods.attribute(name, x, targets, first=places[0]) for name in methods.names}
         sums = {name: a.double().flatten(1).sum(1) for name, a in found.items() if METHODS[name].adds_up}
+        energy = energy_share(model, x, targets) if isinstance(model, Lifted) else None
         for i, place in enumerate(places):
             yield AttributedSample(
                 place,
@@ -78,6 +82,7 @@ def attribute(
                 {name: a[i].detach().cpu() for name, a in found.items()},
                 float(difference[i]),
                 {name: float(total[i] - difference[i]) for name, total in sums.items()},
+                None if energy is None else float(energy[i]),
             )
             progress(place)
 

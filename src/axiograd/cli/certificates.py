@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -12,37 +13,50 @@ if TYPE_CHECKING:
     from axiograd.homogeneity import Certificate, Violation
 
 
-def show_certificate(console: Console, certificate: Certificate, *, most: int | None = None) -> None:
-    """Print a certificate; of many violations only the first ``most``."""
-    from axiograd.homogeneity.certificate_text import summary
+#: Names of modules in a line; of more, the first ones.
+_NAMES = 3
+
+
+def show_certificate(
+    console: Console, certificate: Certificate, *, most: int | None = None, every: bool = False
+) -> None:
+    """Print a certificate; violations of one kind are one entry, or with ``every`` one each, and at most ``most``."""
+    from axiograd.homogeneity.certificate_text import grouped, summary
 
     verdict, *facts = summary(certificate)
     style = "bold green" if certificate.ok else "bold red"
     console.print(Text(f"{'✓' if certificate.ok else '✗'} {verdict}", style=style))
     for line in facts:
         console.print(Text(line, style="dim"), soft_wrap=True)
-    shown = certificate.violations[:most]
+    groups = [[one] for one in certificate.violations] if every else grouped(certificate.violations)
+    shown = groups[:most]
     if shown:
         table = Table.grid(padding=(0, 1))
         table.add_column(justify="right", style="dim", no_wrap=True)
         table.add_column()
-        for number, violation in enumerate(shown, start=1):
-            table.add_row(f"{number}.", _describe(violation))
+        for number, group in enumerate(shown, start=1):
+            table.add_row(f"{number}.", _describe(group))
         console.print()
         console.print(table)
-    if len(shown) < len(certificate.violations):
-        console.print(Text(f"   … and {len(certificate.violations) - len(shown)} more", style="dim"))
+    if len(shown) < len(groups):
+        console.print(Text(f"   … and {sum(map(len, groups[most:]))} more", style="dim"))
 
 
-def _describe(violation: Violation) -> Text:
+def _describe(group: Sequence[Violation]) -> Text:
+    violation = group[0]
     text = Text()
-    text.append(violation.module or "(the model)", style="bold")
+    names = [one.module or "(the model)" for one in group]
+    text.append(", ".join(names[:_NAMES]), style="bold")
+    if len(names) > _NAMES:
+        text.append(f" and {len(names) - _NAMES} more")
     text.append(f"  {violation.op}", style="cyan")
     if violation.source:
         text.append(f"  {violation.source}", style="dim")
     if violation.code:
         text.append(f"\n> {violation.code}", style="dim italic")
     text.append(f"\n{violation.reason}")
+    if len(group) > 1:
+        text.append(f" {len(group)} alike; `axiograd check --all` lists each.", style="dim")
     text.append("\nfix: ", style="green")
     text.append(violation.fix)
     return text

@@ -38,6 +38,9 @@ def check(
         typer.Option("--examples", metavar="INPUT", help="For --bias: images, a folder, a table or a data set."),
     ] = None,
     n_examples: Annotated[int, typer.Option(help="For --bias: how many of them are used.", min=4)] = 200,
+    every: Annotated[
+        bool, typer.Option("--all", help="List every violation by itself, also those that are alike.")
+    ] = False,
     preprocess: options.Preprocessing = None,
     label: options.Label = None,
     classes: options.Classes = None,
@@ -84,7 +87,7 @@ def check(
             _fill_zeros(model)
         certificate = certify(model, example_input(model, shape))
         output.answer(certificate.to_json())
-        show_certificate(output.console, certificate)
+        show_certificate(output.console, certificate, every=every)
         zero = [name for name, p in model.named_parameters() if name.endswith("bias") and not p.any()]
         if certificate.ok and zero:
             output.note(f"{len(zero)} biases are zero at present, as {zero[0]}; once trained, they would break it.")

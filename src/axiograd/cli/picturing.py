@@ -232,7 +232,8 @@ def add_sample(report: Report, story: Story, each: AttributedSample, errors: dic
         completeness={titles[name]: error for name, error in errors.items()},
         values=values,
         features=features,
-        details={"target": story.target(each)},
+        details={"target": story.target(each)}
+        | ({} if each.energy is None else {"energy part": f"{each.energy:.0%} of the score"}),
     )
 
 

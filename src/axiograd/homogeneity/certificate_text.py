@@ -1,7 +1,9 @@
 """`str(certificate)`: plain text that reads like a page, not like a log."""
 
+import re
 import textwrap
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from axiograd.homogeneity.certificate import Certificate, Violation
@@ -22,6 +24,23 @@ def render(certificate: "Certificate") -> str:
 def summary(certificate: "Certificate") -> list[str]:
     """The verdict, and then the facts that it rests on, without the violations."""
     return [_verdict(certificate), *_facts(certificate)]
+
+
+def grouped(violations: Sequence[Any]) -> list[list[Any]]:
+    """Violations of one kind together: the same operator, reason and remedy, but for the module they are in.
+
+    >>> from types import SimpleNamespace as Some
+    >>> one, two = (Some(module=m, op="linear", reason=f"Adds `{m}.bias`.", fix="") for m in ("a.0", "a.2"))
+    >>> [len(group) for group in grouped([one, two, Some(module="b", op="tanh", reason="Bends.", fix="")])]
+    [2, 1]
+    """
+    groups: dict[tuple[str, ...], list[Any]] = {}
+    for each in violations:
+        module = str(each.module or "")
+        own = re.compile(rf"(?<![\w.]){re.escape(module)}\.(?=\w)") if module else None
+        words = [str(part) if own is None else own.sub("", str(part)) for part in (each.reason, each.fix)]
+        groups.setdefault((str(each.op), *words), []).append(each)
+    return list(groups.values())
 
 
 def _verdict(certificate: "Certificate") -> str:

@@ -1,9 +1,9 @@
 """A certificate as HTML: the verdict, then who breaks it, where, and how to mend it."""
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
+from axiograd.homogeneity.certificate_text import grouped
 from axiograd.report._escape import inline, text
 
 _COLUMNS = ("module", "op", "source", "reason", "fix")
@@ -43,23 +43,6 @@ def _notes(certificate: Any) -> list[str]:
         for e in getattr(certificate, "epsilons", ())
     ]
     return epsilons + [f"Taken as given: {a}" for a in getattr(certificate, "assumptions", ())]
-
-
-def grouped(violations: Sequence[Any]) -> list[list[Any]]:
-    """Violations of one kind together: the same operator, reason and remedy, but for the module they are in.
-
-    >>> from types import SimpleNamespace as Some
-    >>> one, two = (Some(module=m, op="linear", reason=f"Adds `{m}.bias`.", fix="") for m in ("a.0", "a.2"))
-    >>> [len(group) for group in grouped([one, two, Some(module="b", op="tanh", reason="Bends.", fix="")])]
-    [2, 1]
-    """
-    groups: dict[tuple[str, ...], list[Any]] = {}
-    for each in violations:
-        module = str(each.module or "")
-        own = re.compile(rf"(?<![\w.]){re.escape(module)}\.(?=\w)") if module else None
-        words = [str(part) if own is None else own.sub("", str(part)) for part in (each.reason, each.fix)]
-        groups.setdefault((str(each.op), *words), []).append(each)
-    return list(groups.values())
 
 
 def modules_markup(group: Sequence[Any]) -> str:

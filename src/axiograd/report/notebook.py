@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from axiograd.homogeneity.certificate_text import grouped
 from axiograd.report import _png
-from axiograd.report._certificates import grouped, modules_markup, verdict
+from axiograd.report._certificates import modules_markup, verdict
 from axiograd.report._escape import inline, text
 from axiograd.report._tables import show
 from axiograd.report.arrays import Limit, in_windows, to_array, to_image, to_map, window_for
@@ -61,6 +62,9 @@ def explanation_html(explanation: Any) -> str:
         "outputs": _shapes(explanation.outputs),
         "attributions": _shapes(explanation.attributions),
     }
+    energy = getattr(explanation, "energy", None)
+    if energy is not None:
+        facts["energy part"] = f"{float(energy.mean()):.0%} of the scores, for the network is lifted"
     line = " · ".join(f"{k} <b>{text(v)}</b>" for k, v in facts.items())
     # "all" puts one attribution per output first; the picture is of the first output.
     every = isinstance(explanation.target, str)
