@@ -1,10 +1,12 @@
 """The page of results: what the files give, and up to date in this repository."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from axiograd.experiments.records import Records
+from axiograd.experiments import gallery
 from axiograd.experiments.results_page import main, page
 from axiograd.experiments.table3 import METHODS
 
@@ -39,6 +41,14 @@ def test_tables_figures_and_provenance(results):
 def test_this_repository_s_page_is_up_to_date(monkeypatch):
     monkeypatch.chdir(ROOT)
     assert (ROOT / "docs" / "results.md").read_text() == page(Path("results"), Path("benchmarks/results"), Path("docs"))
+
+
+def test_the_gallery_shows_every_picture_of_the_project():
+    text = (ROOT / "docs" / "gallery.md").read_text()
+    assert text == gallery.page(ROOT / "results", ROOT / "docs")
+    assert {f"pictures/{p.name}" for p in (ROOT / "docs" / "pictures").glob("*.png")} <= set(
+        re.findall(r"\((.+?)\)", text)
+    )
 
 
 def test_check(results, monkeypatch):

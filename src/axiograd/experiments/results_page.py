@@ -1,6 +1,6 @@
 """All results on one page, from the files that hold them: nothing is typed in by hand.
 
-python -m axiograd.experiments.results_page          writes docs/results.md and docs/what-reproduces.md
+python -m axiograd.experiments.results_page          writes docs/results.md, what-reproduces.md and gallery.md
 python -m axiograd.experiments.results_page --check  ends with 1 where that would change it
 python -m axiograd.experiments.results_page --old    lists results that today's code has not made
 """
@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from axiograd.experiments import claims
+from axiograd.experiments import claims, gallery
 from axiograd.experiments.item import Item
 from axiograd.experiments.records import provenance, read, unfinished
 from axiograd.experiments.reproduce import ITEMS, find, older_than_their_code
@@ -97,6 +97,7 @@ def main() -> None:
     pages = {
         options.out: page(options.results, options.benchmarks, options.out.parent),
         options.out.with_name("what-reproduces.md"): claims.page(options.results),
+        options.out.with_name("gallery.md"): gallery.page(options.results, options.out.parent),
     }
     for out, text in pages.items():
         if not options.check:

@@ -28,7 +28,7 @@ from axiograd.training.objective import Objective, WithPrior, not_finite, scalar
 from axiograd.training.recipe import Recipe
 from axiograd.training.seeds import derive, seed_everything
 from axiograd.training.signals import StopSignal, leave
-from axiograd.training.validate import Metric, predict, score
+from axiograd.training.validate import Metric, predict, sample_weights, score
 
 #: Seconds until something is saved for the first time, however long an epoch takes.
 _FIRST_SAVE = 60.0
@@ -277,7 +277,8 @@ class Run:
         settings = self.settings
         size, collate = self.recipe.batch_size, settings.collate
         outputs, targets = predict(self.fabric, self.model, settings.validation, batch_size=size, collate=collate)
-        return score(settings.metric, self.objective.task_loss, outputs, targets)
+        weights = sample_weights(settings.validation)
+        return score(settings.metric, self.objective.task_loss, outputs, targets, weights)
 
     def _show(self, update: Any) -> None:
         terms = " ".join(

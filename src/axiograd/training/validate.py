@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.utils.data import Subset
 
 from axiograd.errors import ConfigurationError
-from axiograd.training.batches import Order, loader
-from axiograd.training.objective import call_model
+from axiograd.training.batches import Order, WithArguments, loader
+from axiograd.training.objective import SAMPLE_WEIGHT, call_model, weighted
 from axiograd.training.seeds import kept_modes
 
 Metric = Literal["loss", "accuracy"] | Callable[[Tensor, Tensor], float]
@@ -31,17 +31,37 @@ def predict(fabric: Any, model: nn.Module, data: Any, *, batch_size: int, collat
     return _gathered(fabric, torch.cat(outputs), n), _gathered(fabric, torch.cat(targets), n)
 
 
-def score(metric: Metric, task_loss: Callable[[Any, Any], Tensor], outputs: Tensor, targets: Tensor) -> float:
-    """The metric as a number of which more is better (so the loss comes negated).
+def sample_weights(data: Any) -> Tensor | None:
+    """How much each sample counts, in the data set's order; None where all count alike."""
+    if isinstance(data, WithArguments):
+        return data.columns.get(data.names.get(SAMPLE_WEIGHT, ""))
+    found = getattr(data, "weights", None)
+    return found if isinstance(found, Tensor) and found.shape == (len(data),) else None
+
+
+def score(
+    metric: Metric,
+    task_loss: Callable[[Any, Any], Tensor],
+    outputs: Tensor,
+    targets: Tensor,
+    weights: Tensor | None = None,
+) -> float:
+    """The metric as a number of which more is better (so the loss comes negated); a mean that samples' weights enter.
 
     >>> outputs, targets = torch.tensor([[2.0, 1.0], [0.0, 3.0]]), torch.tensor([0, 0])
     >>> score("accuracy", torch.nn.functional.cross_entropy, outputs, targets)
     0.5
+    >>> score("accuracy", torch.nn.functional.cross_entropy, outputs, targets, torch.tensor([3.0, 1.0]))
+    0.75
     """
+    if weights is not None:
+        if not weights.sum() > 0:
+            raise ConfigurationError("the weights of all validation samples are zero: none of them counts.")
+        weights = weights.double().cpu() / weights.double().mean().cpu()
     if callable(metric):
         return float(metric(outputs, targets))
     if metric == "loss":
-        return -float(task_loss(outputs, targets))
+        return -float(weighted(task_loss, weights)(outputs, targets))
     if metric != "accuracy":
         raise ConfigurationError(f"metric is {metric!r}; it must be 'loss', 'accuracy' or a callable.")
     if targets.shape == outputs.shape and targets.is_floating_point():  # a teacher's outputs: agreement
@@ -51,7 +71,8 @@ def score(metric: Metric, task_loss: Callable[[Any, Any], Tensor], outputs: Tens
             f"accuracy needs one class index per sample, not {targets.dtype} of shape {tuple(targets.shape)}; "
             "give a callable (outputs, targets) -> float."
         )
-    return float((outputs.argmax(1) == targets).double().mean())
+    right = (outputs.argmax(1) == targets).double()
+    return float((right if weights is None else right * weights).mean())
 
 
 def _gathered(fabric: Any, mine: Tensor, n: int) -> Tensor:
