@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from axiograd.experiments.records import Records
 from axiograd.experiments import gallery
+from axiograd.experiments.records import Records
 from axiograd.experiments.results_page import main, page
 from axiograd.experiments.table3 import METHODS
 
