@@ -6,8 +6,7 @@
 A step is the forward pass, the loss and `backward()`, without the optimizer, whose share is the same for all. Times are
 medians of ratios within interleaved rounds, so that whatever else the machine does falls on both sides alike; only
 ratios are reported. Peak memory is the growth of the high-water mark of a fresh process during one step, above the
-model and the inputs, gradients included (Linux). Expected Gradients and Integrated Gradients take all references or
-steps of a batch at once, as the paper does; on ResNet-50 with 32 of them that needs about 8 GB.
+model and the inputs, gradients included (Linux). Beside Expected Gradients: `axiograd reproduce efficiency`.
 
 With `--held`, steps without second derivatives stand beside plain ones and beside the recipe written by hand, in
 processor time; results go to results/held-gates.md.
@@ -60,7 +59,6 @@ class Bench:
 
     networks: dict[str, MeasuredNetwork]
     rounds: int
-    many: int
     quick: bool
     threads: int
 
@@ -112,18 +110,6 @@ class Bench:
             values |= {f"memory_{batch}": prior / plain, f"plain_mib_{batch}": plain, f"prior_mib_{batch}": prior}
         return values
 
-    def many_steps(self, name: str) -> dict[str, float]:
-        network = self.networks[name]
-        setup = Setup(network, network.small_batch, self.many)
-        values: dict[str, float] = {}
-        for method in ("EG", "IG"):
-            times = timed(setup.actions("prior", method), max(3, self.rounds // 2))
-            values[f"{method}_time"] = ratio(times, method, "prior")
-        prior = self.peak_mib(name, "prior", network.small_batch)
-        for method in ("EG", "IG"):
-            values[f"{method}_memory"] = self.peak_mib(name, method, network.small_batch) / prior
-        return values
-
     def batches(self, name: str) -> dict[str, float]:
         network = self.networks[name]
         sizes = (4, 8, 16, 32)
@@ -132,7 +118,7 @@ class Bench:
         return {str(n): ratio(times, str(n), "4") for n in sizes}
 
     def peak_mib(self, name: str, action: str, batch: int) -> float:
-        return peak_mib(name, action, batch, self.many, quick=self.quick, threads=self.threads)
+        return peak_mib(name, action, batch, 1, quick=self.quick, threads=self.threads)
 
     def parts(self, *, compiled: bool, held: bool) -> Iterator[tuple[str, str, Callable[[str], dict[str, float]]]]:
         """(network, part, how it is measured), the quick ones first."""
@@ -147,14 +133,12 @@ class Bench:
             yield name, "prior", self.prior
             yield name, "memory", self.memory
         yield "alexnet", "batches", self.batches
-        for name in ("mlp", "alexnet", "resnet50"):
-            yield name, "many", self.many_steps
         if compiled:
             for name in ("mlp", "alexnet", "resnet50"):
                 yield name, "compiled", self.compiled
 
 
-def rows(records: Records, networks: dict[str, MeasuredNetwork], many: int) -> Iterator[tuple[str, str, str, str]]:
+def rows(records: Records, networks: dict[str, MeasuredNetwork]) -> Iterator[tuple[str, str, str, str]]:
     for name, network in networks.items():
 
         def cells(part: str, texts: dict[str, tuple[str, str]], batch: int, name=name, network=network):
@@ -173,12 +157,6 @@ def rows(records: Records, networks: dict[str, MeasuredNetwork], many: int) -> I
         for batch in network.memory_batches:
             texts = {f"memory_{batch}": ("peak memory: X-Gradient prior / plain", "at most 2")}
             yield from cells("memory", texts, batch)
-        texts = {}
-        for method in ("EG", "IG"):
-            against = "at least 25" if method == "EG" else ""
-            texts[f"{method}_time"] = (f"time: {method}({many}) prior / X-Gradient prior", against)
-            texts[f"{method}_memory"] = (f"peak memory: {method}({many}) prior / X-Gradient prior", "")
-        yield from cells("many", texts, network.small_batch)
         if values := records.get(network=name, part="batches"):
             growth = ", ".join(f"{value:.2f}" for value in values.values())
             yield (
@@ -216,8 +194,8 @@ def render_held(records: Records, networks: dict[str, MeasuredNetwork]) -> str:
     return f"# What a prior costs\n\n{table}\n\n{note}\n\n{provenance(records)}\n"
 
 
-def render(records: Records, networks: dict[str, MeasuredNetwork], many: int) -> str:
-    table = markdown_table(("network without biases", "ratio", "measured", "wanted"), rows(records, networks, many))
+def render(records: Records, networks: dict[str, MeasuredNetwork]) -> str:
+    table = markdown_table(("network without biases", "ratio", "measured", "wanted"), rows(records, networks))
     note = (
         "Where the batch is small, the bulk of AlexNet's memory, and much of its time, is the gradients of its 58 "
         "million weights in linear layers, which every step has once, and a prior needs twice."
@@ -227,22 +205,21 @@ def render(records: Records, networks: dict[str, MeasuredNetwork], many: int) ->
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", help="networks or parts, comma-separated: mlp, alexnet-memory, many, …")
+    parser.add_argument("--only", default="", help="networks or parts, comma-separated: mlp, alexnet-memory, …")
     parser.add_argument("--compiled", action="store_true", help="compiled steps too (compiling takes minutes)")
     parser.add_argument("--held", action="store_true", help="steps without second derivatives beside the others")
     parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--many", type=int, default=32, help="references of EG, and steps of IG")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--quick", action="store_true", help="tiny networks, to see that it runs")
     parser.add_argument("--save", action="store_true", help=f"keep parts in {RESULTS}/training.json and write the .md")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     networks = QUICK if options.quick else HELD if options.held else FULL
-    bench = Bench(networks, options.rounds, options.many, options.quick, options.threads)
+    bench = Bench(networks, options.rounds, options.quick, options.threads)
     stem = ("held-gates" if options.held else "training") + ("-quick" if options.quick else "")
     folder = RESULTS if options.save else Path(tempfile.mkdtemp())
     settings = {
-        "many": options.many,
+        **({"many": 32} if options.held else {}),  # as in the records that are there
         "rounds": options.rounds,
         "threads": options.threads,
         "seed": 0,
@@ -256,7 +233,7 @@ def main() -> None:
             continue
         print(f"{name}: {part}", file=sys.stderr, flush=True)
         records.piece(lambda measure=measure, name=name: measure(name), network=name, part=part)
-    text = render_held(records, networks) if options.held else render(records, networks, options.many)
+    text = render_held(records, networks) if options.held else render(records, networks)
     if options.save:
         (folder / f"{stem}.md").write_text(text)
     print(text)

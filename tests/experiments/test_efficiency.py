@@ -16,7 +16,8 @@ def test_quick(quick, monkeypatch):
         efficiency, "peak_mib", lambda name, action, *_, **__: {"plain": 1, "prior": 2, "EG": 7}[action]
     )
     rows = quick("efficiency").table.rows
-    assert len(rows) == 3
+    assert len(rows) == 4
+    assert "one reference after the other" in rows[1][0]
     assert all(float(row[3]) > 1 for row in rows)
     assert rows[-1][4] == "130"
     assert rows[-1][5:] == ("2", "7", "3.5", "3.46")

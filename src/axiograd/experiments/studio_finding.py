@@ -239,14 +239,14 @@ def _middle(values: Sequence[int | None]) -> str:
 
 
 _NOTE = (
-    "Share with it: of the images of one class, or of all. Reliance: accuracy on test images without the patch "
-    "(white), or with that of their class (grey), less accuracy with the patch of another class, in points; near zero "
-    "the network has not learnt the shortcut, and there is nothing to find. Rank: of the first cluster most of whose "
-    "images have at least half of their patch in its window; median of the seeds, and range. Images seen: going "
-    "through the wall, one image of each suspicious cluster in turn, up to the first with its patch in the window. At "
-    "random: how many are seen, on average, up to the first with a patch, by somebody who recognises it without a "
-    "heat map. All rows have the studio's clustering and its ranking, by what predictions lose without the window; "
-    "they differ in the maps and in the network."
+    "Share with it: of the images of one class, or of all. Reliance: accuracy on at least 2,000 test images without "
+    "the patch (white), or with that of their class (grey), less accuracy with the patch of another class, in points; "
+    "near zero the network has not learnt the shortcut, and there is nothing to find. Rank: of the first cluster most "
+    "of whose images have at least half of their patch in its window; median of the seeds, and range. Images seen: "
+    "going through the wall, one image of each suspicious cluster in turn, up to the first with its patch in the "
+    "window. At random: how many are seen, on average, up to the first with a patch, by somebody who recognises it "
+    "without a heat map. All rows have the studio's clustering and its ranking, by what predictions lose without the "
+    "window; they differ in the maps and in the network."
 )
 
 ITEM = Item("studio-finding", "Studio: finding a shortcut without being told", plan, table, scales=("quick", "real"))

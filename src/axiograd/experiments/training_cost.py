@@ -119,6 +119,7 @@ class Setup:
             "EG": self.loss(
                 ExpectedGradients, references=self.references, n_samples=many, internal_batch_size=many * batch
             ),
+            "EG by default": self.loss(ExpectedGradients, references=self.references, n_samples=many),
             "IG": self.loss(IntegratedGradients, n_steps=many, internal_batch_size=many * batch),
         }
         self.compiled: dict[str, Callable[..., Any]] = {}
