@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from axiograd.errors import ConfigurationError, ConversionError, InputError
+from axiograd.errors import ConfigurationError, ConversionError, InputError, StorageError
 from axiograd.homogeneity import certify, to_xdnn
 from axiograd.homogeneity.conversion import Calibration, OverfittingWarning
 
@@ -114,6 +114,44 @@ def test_activations_beyond_the_memory_are_put_into_a_file(images):
     net = _network()
     one, two = (to_xdnn(net, images[:4], calibration=Calibration(images, memory=gib)).model for gib in (4.0, 0.0))
     assert torch.equal(one(images[:8]), two(images[:8]))
+
+
+@pytest.mark.parametrize("form", [{}, {"read_biases": False}], ids=["both", "weights"])
+def test_an_interrupted_calibration_goes_on_where_it_stopped(images, tmp_path, form):
+    """The same network to the last bit, and layers that were done are not fitted again."""
+    net, folder = _network(groups=2), tmp_path / "calibration"
+    whole = to_xdnn(net, images[:4], calibration=Calibration(images, **form))
+
+    def stop(done, _):
+        if done == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        to_xdnn(net, images[:4], calibration=Calibration(images, folder=folder, progress=stop, **form))
+    times = {file.name: file.stat().st_mtime_ns for file in folder.glob("layer-*")}
+    assert len(times) == 3
+    again = to_xdnn(net, images[:4], calibration=Calibration(images, folder=folder, **form))
+    assert torch.equal(again.model(images), whole.model(images))
+    assert str(again.layers) == str(whole.layers)
+    assert all((folder / name).stat().st_mtime_ns == time for name, time in times.items())
+    assert not [name for name, _ in again.model.named_parameters() if form and "reader" in name]
+
+
+def test_a_folder_of_another_calibration_is_refused(images, tmp_path):
+    net = nn.Sequential(nn.Flatten(), nn.Linear(1200, 3))
+    to_xdnn(net, images[:4], calibration=Calibration(images, folder=tmp_path, ridge=0.1))
+    for other, given, message in (
+        (net, Calibration(images, folder=tmp_path, ridge=0.2), "different are settings.ridge"),
+        (net, Calibration(images[5:], folder=tmp_path, ridge=0.1), "different are images"),
+        (copy.deepcopy(net), Calibration(images, folder=tmp_path, ridge=0.1), "different are weights"),
+    ):
+        if other is not net:
+            nn.init.ones_(other[1].bias)
+        with pytest.raises(StorageError, match=message):
+            to_xdnn(other, images[:4], calibration=given)
+    (tmp_path / "calibration.json").write_text("{")
+    with pytest.raises(StorageError, match="is damaged"):
+        to_xdnn(net, images[:4], calibration=Calibration(images, folder=tmp_path, ridge=0.1))
 
 
 def test_weights_are_those_of_ridge_regression():

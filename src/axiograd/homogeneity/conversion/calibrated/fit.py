@@ -21,6 +21,7 @@ from torch import Tensor, fx, nn
 
 from axiograd.homogeneity.conversion.calibrated.graph import Plan, Site, callable_of, op_name, plan
 from axiograd.homogeneity.conversion.calibrated.images import Calibration, read_images
+from axiograd.homogeneity.conversion.calibrated.kept import KeptLayers, kept_layers
 from axiograd.homogeneity.conversion.calibrated.layers import AffineOfDegreeOne, CappedReLU
 from axiograd.homogeneity.conversion.calibrated.patches import can_fit, gather, grouped, patches, places
 from axiograd.homogeneity.conversion.calibrated.regression import Problem, change_of_weights, constant
@@ -72,11 +73,14 @@ def calibrated_strip(
     """The twin of a model in which every affine layer has degree 1, fitted to images, and how good each layer is."""
     images, held = read_images(calibration, example)
     layout = plan(model, example)
-    walk = _Walk(layout, calibration, images, held)
     fits = []
     # A bar is no reason to need the library that draws it.
     shown = None if find_spec("rich") is not None else False
-    with progress_bar("calibration, layers", total=len(layout.sites), shown=shown) as update:
+    with (
+        kept_layers(layout, calibration, [*images, *held]) as kept,
+        progress_bar("calibration, layers", total=len(layout.sites), shown=shown) as update,
+    ):
+        walk = _Walk(layout, calibration, images, held, kept)
         for done, fit in enumerate(walk.run(), start=1):
             fits.append(fit)
             update(completed=done, note=fit.name)
@@ -87,8 +91,15 @@ def calibrated_strip(
 
 
 class _Walk:
-    def __init__(self, layout: Plan, calibration: Calibration, images: list[Tensor], held: list[Tensor]) -> None:
-        self.layout, self.calibration = layout, calibration
+    def __init__(
+        self,
+        layout: Plan,
+        calibration: Calibration,
+        images: list[Tensor],
+        held: list[Tensor],
+        kept: KeptLayers | None = None,
+    ) -> None:
+        self.layout, self.calibration, self.kept = layout, calibration, kept
         self.shelf = Shelf(calibration.memory * 2**30)
         self.chunks = [_fast(chunk) for chunk in (*images, *held)]
         self.fitted = len(images)
@@ -107,6 +118,7 @@ class _Walk:
     def run(self) -> Iterator[LayerFit]:
         absorbed = _absorbed(self.layout)
         last_use: dict[fx.Node, list[fx.Node]] = {}
+        number = {site.result: i for i, site in enumerate(self.layout.sites)}
         order = [n for n in self.layout.graph.nodes if n not in self.layout.constants and n not in absorbed]
         for node in order:
             for source in {self.sites[node].source} if node in self.sites else node.all_input_nodes:
@@ -115,7 +127,7 @@ class _Walk:
             if node.op == "placeholder":
                 self.original[node] = self.twin[node] = self.chunks
             elif node in self.sites:
-                yield self._layer(self.sites[node])
+                yield self._layer(self.sites[node], number[node])
             elif node.op != "output":
                 self._operator(node)
             for source, users in last_use.items():
@@ -154,41 +166,47 @@ class _Walk:
     def _keep(self, value: Any) -> Any:
         return self.shelf.keep(value) if isinstance(value, Tensor) else value
 
-    def _layer(self, site: Site) -> LayerFit:
-        """Fit a layer, and go through it."""
+    def _layer(self, site: Site, number: int) -> LayerFit:
+        """Fit a layer, or take it as an earlier run has fitted it, and go through it."""
         layer, calibration = site.layer, self.calibration
         h, before = self.twin[site.source], self.ones.get(site.source)
         z = self.original[site.result] = [self._keep(_affine(layer, x)) for x in self.original[site.source]]
         if not calibration.read_biases:
             layer.bias = layer.reader = None
+        known = None if self.kept is None else self.kept.restore(site, number, self.generator)
         other = self._other_branch(site)
         gated = calibration.through_gates and _is_gated(site.result if other is None else next(iter(site.result.users)))
         penalty = math.nan
-        if calibration.fit_weights and can_fit(layer):
+        if known is None and calibration.fit_weights and can_fit(layer):
             change, penalty = change_of_weights(self._problem(site, other, gated=gated), calibration.penalties)
             layer.weight += change.transpose(1, 2).reshape(layer.weight.shape).to(layer.weight.dtype)
         y = self.twin[site.result] = [self._keep(layer.linear_part(x)) for x in h]
         ones = before or [part.new_zeros(len(part)) for part in y]
         if layer.bias is not None:
             features = [layer.features(*pair) for pair in zip(h, y, strict=True)]
-            layer.reader = self._reader(layer, features[: self.fitted], before)
+            if known is None:
+                layer.reader = self._reader(layer, features[: self.fitted], before)
             ones = [part @ layer.reader + one for part, one in zip(features, ones, strict=True)]
             for part, one in zip(y, ones, strict=True):
                 part.add_(layer.spread(one, part))
         self.ones[site.result] = ones
+        if known is not None:
+            return LayerFit(site.name, *known)
         pairs = list(zip(y, z, strict=True))
         if other is not None:
             pairs = [(a + b, c + d) for (a, c), b, d in zip(pairs, self.twin[other], self.original[other], strict=True)]
         if gated:
             pairs = [(a.relu(), b.relu()) for a, b in pairs]
         judged = torch.cat([torch.zeros(0), *(one.cpu() for one in ones[self.fitted :])])
-        return LayerFit(
-            site.name,
+        quality = [
             _reproduced(pairs[: self.fitted], layer.channels),
             _reproduced(pairs[self.fitted :], layer.channels),
             float((judged - 1).square().mean().sqrt()) if layer.bias is not None and len(judged) else 0.0,
             penalty,
-        )
+        ]
+        if self.kept is not None:
+            self.kept.keep(site, number, self.generator, quality)
+        return LayerFit(site.name, *quality)
 
     def _reader(self, layer: AffineOfDegreeOne, features: list[Tensor], before: list[Tensor] | None) -> nn.Parameter:
         whole = torch.cat(features).double()

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from os import PathLike
 from typing import Any
 
 import torch
@@ -47,6 +48,8 @@ class Calibration:
     #: Activations in memory, in GiB; those beyond lie in a temporary file.
     memory: float = 4.0
     seed: int = 0
+    #: Layers that are done are kept here, and a calibration that was interrupted goes on behind them.
+    folder: str | PathLike[str] | None = None
     #: Called with the number of layers done and of all.
     progress: Callable[[int, int], None] | None = None
 
