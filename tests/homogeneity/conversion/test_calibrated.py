@@ -110,6 +110,50 @@ def test_a_constant_range_is_found_and_carried_through_all_layers():
     assert all(torch.equal(a, b) for a, b, layer in zip(weights, kept, chosen.layers, strict=True) if layer.penalty > 9)
 
 
+class Excited(nn.Module):
+    """Squeeze and excitation."""
+
+    def __init__(self, channels, act, gate):
+        super().__init__()
+        self.down, self.up = nn.Conv2d(channels, 3, 1), nn.Conv2d(3, channels, 1)
+        self.act, self.gate = act, gate
+
+    def forward(self, x):
+        return x * self.gate(self.up(self.act(self.down(x.mean((2, 3), keepdim=True)))))
+
+
+@pytest.mark.parametrize(
+    ("gate", "acts"),
+    [
+        (nn.Sigmoid(), [nn.SiLU(inplace=True), nn.GELU("tanh"), nn.Mish(), nn.ELU(0.7), nn.Sigmoid()]),
+        (nn.Hardsigmoid(), [nn.Hardswish(), nn.SELU(), nn.CELU(), nn.Softplus(), nn.Tanh(), nn.Hardtanh()]),
+    ],
+    ids=["sigmoid", "hardsigmoid"],
+)
+def test_smooth_activations_and_gates_are_taken_at_the_scale_that_is_read(gate, acts):
+    """c is the range of the input, exactly, so that the twin is c·f(x/c) with whatever activations f has."""
+    generator = torch.Generator().manual_seed(0)
+    torch.manual_seed(0)
+    tail = [part for act in acts[1:] for part in (nn.Linear(8, 8), act)]
+    stem = [nn.Conv2d(3, 6, 3), acts[0], Excited(6, acts[0], gate), nn.Flatten(), nn.Linear(600, 8), nn.ReLU()]
+    net = nn.Sequential(*stem, *tail, nn.Linear(8, 4)).double().eval()
+    x, fresh = _with_range(60, generator), _with_range(20, generator)
+    found = to_xdnn(net, x[:2], calibration=Calibration(x, bias_ridge=1e-12, fit_weights=False))
+    assert (found.certificate.degree, found.certificate.exact) == (1.0, True)
+    assert not found.certificate.piecewise_linear
+    torch.testing.assert_close(found.model(fresh), net(fresh), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found.model(0.2 * fresh), 0.2 * net(fresh), rtol=1e-5, atol=1e-5)
+    assert not found.model(torch.zeros_like(fresh)).any()
+    for twin in (copy.deepcopy(found.model), pickle.loads(pickle.dumps(found.model))):
+        assert torch.equal(twin(fresh), found.model(fresh))
+
+
+def test_probabilities_are_refused():
+    x = torch.randn(30, 4)
+    with pytest.raises(ConversionError, match=r"(?s)what is left.*sigmoid.*lift"):
+        to_xdnn(nn.Sequential(nn.Linear(4, 2), nn.Sigmoid()), x, calibration=x)
+
+
 def test_activations_beyond_the_memory_are_put_into_a_file(images):
     net = _network()
     one, two = (to_xdnn(net, images[:4], calibration=Calibration(images, memory=gib)).model for gib in (4.0, 0.0))
@@ -263,7 +307,7 @@ def test_too_few_images_are_noticed():
         to_xdnn(net, x[:2], calibration=Calibration(x, read_biases=False, ridge=1e-6, held_out=0.25))
 
 
-@pytest.mark.parametrize("layer", [nn.SiLU(), nn.LayerNorm(6), nn.Softmax(-1)])
+@pytest.mark.parametrize("layer", [nn.LayerNorm(6), nn.Softmax(-1), nn.LogSigmoid()])
 def test_what_has_no_such_form_is_refused(layer):
     x = torch.randn(30, 4)
     with pytest.raises(ConversionError, match=r"(?s)what is left.*lift"):

@@ -22,7 +22,7 @@ from torch import Tensor, fx, nn
 from axiograd.homogeneity.conversion.calibrated.graph import Plan, Site, callable_of, op_name, plan
 from axiograd.homogeneity.conversion.calibrated.images import Calibration, read_images
 from axiograd.homogeneity.conversion.calibrated.kept import KeptLayers, kept_layers
-from axiograd.homogeneity.conversion.calibrated.layers import AffineOfDegreeOne, CappedReLU
+from axiograd.homogeneity.conversion.calibrated.layers import ActivationAtScale, AffineOfDegreeOne, CappedReLU
 from axiograd.homogeneity.conversion.calibrated.patches import can_fit, gather, grouped, patches, places
 from axiograd.homogeneity.conversion.calibrated.regression import Problem, change_of_weights, constant
 from axiograd.homogeneity.conversion.calibrated.shelf import Shelf
@@ -138,7 +138,7 @@ class _Walk:
     def _operator(self, node: fx.Node) -> None:
         self.original[node] = self._apply(node, self.original)
         cap = self.caps.get(node)
-        if isinstance(cap, CappedReLU):
+        if isinstance(cap, CappedReLU | ActivationAtScale):
             (source,) = node.all_input_nodes
             pairs = zip(self.twin[source], self.ones[source], strict=True)
             self.twin[node] = [self._keep(cap(y, one)) for y, one in pairs]

@@ -13,6 +13,7 @@ from torch.export.graph_signature import InputKind
 
 from axiograd.errors import ConversionError
 from axiograd.homogeneity.conversion.calibrated.layers import (
+    ActivationAtScale,
     AffineOfDegreeOne,
     CappedReLU,
     feature_blocks,
@@ -23,6 +24,11 @@ _CONVOLUTIONS = {f"aten::conv{n}d" for n in (1, 2, 3)} | {f"aten::conv_transpose
 _AFFINE = {*_CONVOLUTIONS, "aten::linear"}
 _NORMS = {"aten::batch_norm", "aten::_native_batch_norm_legit_no_training"}
 _CAPS = {"aten::hardtanh", "aten::relu6", "aten::clamp"}
+_GATES = {"aten::sigmoid", "aten::hardsigmoid"}
+_SMOOTH = {
+    f"aten::{name}"
+    for name in ("silu", "hardswish", "gelu", "mish", "elu", "celu", "selu", "softplus", "tanh", "hardtanh")
+}
 _IDLE = {"aten::dropout", "aten::feature_dropout", "aten::alpha_dropout", "aten::feature_alpha_dropout"}
 
 
@@ -130,6 +136,12 @@ class _Layout:
             path = f"cap{len(self.sites)}"
             self.root.add_module(path, CappedReLU(cap))
             self.twin[node] = self.new.call_module(path, (self.twin[args[0]], self.one[args[0]]))
+        elif (name in _SMOOTH or (name in _GATES and _inside(node))) and args[0] in self.one:
+            path = f"{name.removeprefix('aten::')}{len(self.root._modules)}"  # noqa: SLF001
+            gate = name in _GATES and _multiplies(node)
+            made = ActivationAtScale(node.target, tuple(args[1:]), dict(node.kwargs), gate=gate)
+            self.root.add_module(path, made)
+            self.twin[node] = self.new.call_module(path, (self.twin[args[0]], self.one[args[0]]))
         elif name in _IDLE:
             self.twin[node] = self.twin[args[0]]
         else:
@@ -208,6 +220,16 @@ def _folded(
     else:
         folded = weight * scale.view([-1] + [1] * (weight.dim() - 1))
     return folded, shift if bias is None else shift + bias * scale
+
+
+def _multiplies(node: fx.Node) -> bool:
+    """Whether this is a gate: something else is multiplied by it, and nothing reads it otherwise."""
+    return all(op_name(user) == "aten::mul" for user in node.users)
+
+
+def _inside(node: fx.Node) -> bool:
+    """Whether this is not an output, whose probabilities would lose their meaning at another scale."""
+    return bool(node.users) and all(user.op != "output" for user in node.users)
 
 
 def _cap(node: fx.Node) -> float | None:

@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from axiograd.homogeneity.conversion.scale import infinite_at_zero
+
 #: Dimensions of an image batch before its pixels: batch and channels.
 _LEADING = 2
 
@@ -98,11 +100,17 @@ class AffineOfDegreeOne(nn.Module):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
-        name = str(state["product"]).split(".")
-        self.product = scale_channels if name[0] != "aten" else getattr(getattr(torch.ops.aten, name[1]), name[2])
+        name = str(state["product"])
+        self.product = operator(name) if name.startswith("aten.") else scale_channels
 
     def extra_repr(self) -> str:
         return f"{tuple(self.weight.shape)}, bias={self.bias is not None}, {self.product!s}"
+
+
+def operator(name: str) -> Any:
+    """An operator of PyTorch by its name, "aten.relu.default": they cannot be pickled."""
+    _, packet, overload = name.split(".")
+    return getattr(getattr(torch.ops.aten, packet), overload)
 
 
 def scale_channels(h: Tensor, weight: Tensor, _bias: None = None) -> Tensor:
@@ -119,3 +127,36 @@ class CappedReLU(nn.Module):
 
     def forward(self, y: Tensor, one: Tensor) -> Tensor:
         return torch.minimum(y.relu(), self.cap * one.relu().view([-1] + [1] * (y.dim() - 1)))
+
+
+class ActivationAtScale(nn.Module):
+    """c·φ(y/c) for an activation φ, which is φ where c = 1 and has degree 1; a gate is φ(y/c), of degree 0.
+
+    Where c is zero or below, an activation is 0, and a gate φ(0).
+
+    >>> silu = ActivationAtScale(torch.ops.aten.silu.default)
+    >>> y, c = torch.tensor([[2.0]]), torch.ones(1)
+    >>> bool(silu(y, c) == nn.functional.silu(y)), bool(silu(3 * y, 3 * c) == 3 * silu(y, c))
+    (True, True)
+    """
+
+    def __init__(
+        self, function: Any, options: tuple[Any, ...] = (), named: dict[str, Any] | None = None, *, gate: bool = False
+    ) -> None:
+        super().__init__()
+        self.function, self.options, self.named, self.gate = function, options, named or {}, gate
+
+    def forward(self, y: Tensor, one: Tensor) -> Tensor:
+        c = one.relu().view([-1] + [1] * (y.dim() - 1))
+        made: Tensor = self.function(y / infinite_at_zero(c), *self.options, **self.named)
+        return made if self.gate else c * made
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"function": str(self.function)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self.function = operator(str(state["function"]))
+
+    def extra_repr(self) -> str:
+        return f"{self.function!s}, gate={self.gate}"
