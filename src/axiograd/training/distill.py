@@ -16,6 +16,7 @@ from axiograd.runs.identity import describe
 from axiograd.runs.samples import describe_samples
 from axiograd.training.batches import ensure_dataset
 from axiograd.training.fit import FitResult, fit
+from axiograd.training.loss import AttributionLoss
 from axiograd.training.mixup import MixedTarget, task_value
 from axiograd.training.objective import Objective, call_model
 from axiograd.training.seeds import kept_modes
@@ -145,19 +146,19 @@ class ExplainedDistillation(Distillation):
 
     def __init__(self, teacher: nn.Module, what: TaughtAttributions, *, temperature: float | None = 2.0) -> None:
         super().__init__(teacher, temperature=temperature)
-        self.what, self._matching = what, Matching(what.distance)
-        self._bound: tuple[Any, XGradient] | None = None
+        self.what, matching = what, Matching(what.distance)
+
+        def prior(found: Tensor, *, maps: Tensor) -> Tensor:
+            return matching(what.pooled(found), teacher=maps)  # type: ignore[no-any-return]
+
+        # Without second derivatives where the student is piecewise linear and large enough for it to pay.
+        self._loss = AttributionLoss(self.imitation, prior, what.weight, XGradient)
 
     def __call__(self, model: Callable[..., Any], inputs: Any, target: Any, **arguments: Any) -> Any:
-        if self._bound is None or self._bound[0] is not model:
-            self._bound = (model, XGradient(model))
-        explanation = self._bound[1].explain(inputs, target, create_graph=True)
-        imitation = self.imitation(explanation.outputs, self.teach(inputs))
-        found = explanation.attributions
-        if not isinstance(found, Tensor):
+        if not isinstance(inputs, Tensor):
             raise ConfigurationError("attributions are taught to models of one input tensor.")
-        matching = self._matching(self.what.pooled(found), teacher=arguments["maps"])
-        return ExplainedTerms(imitation + self.what.weight * matching, imitation, matching, explanation.outputs)
+        terms = self._loss(model, inputs, self.teach(inputs), attribution_target=target, **arguments)
+        return ExplainedTerms(terms.total, terms.task, terms.prior, terms.outputs)
 
     def identity(self) -> dict[str, Any]:
         """Whom it imitates, and how."""
