@@ -11,6 +11,7 @@ from axiograd.experiments.item import Setting
 def tiny(monkeypatch):
     family = conversion_forms.FAMILIES["quick"][0]
     monkeypatch.setattr(conversion_forms, "RECIPE", conversion_forms.RECIPE.replace(epochs=1))
+    monkeypatch.setattr(conversion_forms, "TEACHING", conversion_forms.TEACHING.replace(epochs=1))
     monkeypatch.setattr(conversion, "SUBJECTS", {"quick": (Subject(family, 20, 10, 1, 1),)})
     monkeypatch.setattr(conversion, "COUNTS", {"quick": (10, 20)})
     monkeypatch.setattr(conversion, "STEPS", 32)

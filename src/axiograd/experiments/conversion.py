@@ -19,7 +19,17 @@ from axiograd.attribution import InputXGradient, IntegratedGradients, RandomAttr
 from axiograd.errors import NotFiniteError
 from axiograd.experiments import image_networks
 from axiograd.experiments.chunks import Moments, rounded
-from axiograd.experiments.conversion_forms import RECIPE, SUBJECTS, Subject, data_of, make, noisy_photos, order
+from axiograd.experiments.conversion_forms import (
+    RECIPE,
+    SUBJECTS,
+    TAUGHT,
+    TEACHING,
+    Subject,
+    data_of,
+    make,
+    noisy_photos,
+    order,
+)
 from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work
 from axiograd.experiments.records import Records
 from axiograd.homogeneity import to_xdnn
@@ -127,7 +137,7 @@ def plan(setting: Setting) -> Plan:
         works = []
         pairs = [(subject, form) for subject in subjects for form in subject.forms]
         # What takes longest comes last.
-        for subject, form in sorted(pairs, key=lambda pair: pair[1] == "distilled"):
+        for subject, form in sorted(pairs, key=lambda pair: pair[1] in {"distilled", "taught"}):
             key = {"network": subject.family.key, "form": form}
             works.append(Work({"part": "accuracy", **key}, partial(accuracy, subject, form, setting)))
             works.append(Work({"part": "attributions", **key}, partial(attributions, subject, form, setting)))
@@ -243,7 +253,9 @@ def figure(records: Records) -> Any:
 NOTE = (
     "Labels are used by nothing but the judging. ImageNet photos are probably training images: what is lost compares, "
     "the level does not. *Calibrated* reads biases off the input and fits weights, *bias-free* fits weights alone, "
-    "*distilled* follows the calibrated one on the same images. Accuracies are of images that calibrated and taught "
+    "*distilled* follows the calibrated one on the same images; *taught* does so with the original's Integrated "
+    f"Gradients in the loss ({TAUGHT.steps} steps, windows of {TAUGHT.window} pixels, weight {TAUGHT.weight:g}, "
+    f"{TEACHING.epochs} epochs at a rate of {TEACHING.lr:g}). Accuracies are of images that calibrated and taught "
     "nothing, ± standard error over them; what is lost is paired. *Error* is the mean over images of "
     "Σ|x ⊙ ∇F − IG| / Σ|IG| with 128-step Integrated Gradients of the same form of the network, zero baseline in "
     "normalised space, target the predicted class. Gains are areas under the masking curves of one gradient against "

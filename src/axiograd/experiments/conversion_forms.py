@@ -19,9 +19,9 @@ from axiograd.experiments.item import Scale, Setting
 from axiograd.homogeneity import Calibration, to_xdnn
 from axiograd.homogeneity.conversion import OverfittingWarning
 from axiograd.training import Recipe
-from axiograd.training.distill import distill
+from axiograd.training.distill import TaughtAttributions, distill
 
-FORMS = ("original", "strip", "calibrated", "bias-free", "distilled", "lift")
+FORMS = ("original", "strip", "calibrated", "bias-free", "distilled", "taught", "lift")
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,16 @@ SUBJECTS: Mapping[Scale, tuple[Subject, ...]] = {
     "real": (
         Subject(FAMILIES["real"][0], 250, 250, 2, 12),
         Subject(FAMILIES["real"][2], 250, 500, 4, 24),
-        Subject(FAMILIES["real"][1], 64, 250, 1, 8),
+        Subject(FAMILIES["real"][1], 64, 250, 1, 8, tuple(form for form in FORMS if form != "taught")),
         Subject(_LARGE, 48, 250, 1, 4, ("original", "strip", "calibrated", "bias-free", "lift")),
     ),
 }
 #: The distillation behind a calibration, without labels.
 RECIPE = Recipe(optimizer="adam", lr=2e-5, weight_decay=0.0, schedule="cosine", epochs=3, batch_size=16)
+
+#: What the calibrated network learns of the original's attributions, and how.
+TAUGHT = TaughtAttributions(weight=1.0, steps=8, window=2)
+TEACHING = Recipe(optimizer="adam", lr=1e-4, weight_decay=0.0, schedule="cosine", epochs=2, batch_size=16)
 
 
 @dataclass(frozen=True)
@@ -111,6 +115,8 @@ def make(subject: Subject, form: str, setting: Setting, n: int | None = None) ->
         conversion = to_xdnn(regular, images[:2], calibration=calibration)
     if form == "distilled":
         _distil(conversion.model, regular, images, setting)
+    elif form == "taught":
+        _teach(conversion.model, regular, images, setting)
     seconds = time.process_time() - start
     return Made(_ready(conversion.model), seconds, len(images), conversion.layers[-1].bias_error)
 
@@ -124,6 +130,20 @@ def _distil(student: nn.Module, teacher: nn.Module, images: Tensor, setting: Set
         images[~judging],
         validation=images[judging],
         recipe=RECIPE,
+        seed=setting.seed,
+        accelerator="cpu",
+        progress=False,
+    )
+
+
+def _teach(student: nn.Module, teacher: nn.Module, images: Tensor, setting: Setting) -> None:
+    """One pass learns the original's Integrated Gradients, on the images that calibrated."""
+    distill(
+        student.requires_grad_(True),
+        teacher,
+        images,
+        attributions=TAUGHT,
+        recipe=TEACHING,
         seed=setting.seed,
         accelerator="cpu",
         progress=False,

@@ -82,9 +82,14 @@ def test_curvature_is_told_from_biases():
     report = bias_report(model, torch.randn(32, 4, dtype=torch.float64))
     assert report.rest > 0.01
     assert "curvature" in str(report)
+
+
+def test_a_conversion_that_is_refused_says_why():
+    model = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 2)).double()
+    report = bias_report(model, torch.randn(32, 4, dtype=torch.float64))
     (calibrated,) = (cost for cost in report.costs if cost.how == "calibrated strip")
     assert calibrated.kept is None
-    assert calibrated.why
+    assert "layer_norm" in calibrated.why
 
 
 def test_the_model_stays_as_it_was():

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from axiograd.errors import ConfigurationError, ConversionError, InputError, StorageError
-from axiograd.homogeneity import certify, to_xdnn
+from axiograd.homogeneity import calibrated_layout, certify, to_xdnn
 from axiograd.homogeneity.conversion import Calibration, OverfittingWarning
 
 EXACT = {"ridge": 1e-13, "bias_ridge": 1e-13}
@@ -229,9 +229,18 @@ def test_patches_are_what_the_convolution_sees(layer):
     torch.testing.assert_close(model(x), layer(x), rtol=1e-6, atol=1e-6)
 
 
-def test_the_bias_free_form_has_no_biases(images):
-    model = to_xdnn(_network(), images[:4], calibration=Calibration(images, read_biases=False)).model
-    assert not [name for name, _ in model.named_parameters() if "bias" in name or "reader" in name]
+@pytest.mark.parametrize("read_biases", [True, False])
+def test_it_is_loaded_without_the_original(images, read_biases):
+    """Its numbers and a fresh network of the same architecture are enough; the bias-free form has no biases."""
+    form = {"read_biases": read_biases}
+    model = to_xdnn(_network(capped=True), images[:4], calibration=Calibration(images, **form)).model.eval()
+    assert any("bias" in name or "reader" in name for name, _ in model.named_parameters()) == read_biases
+    fresh = _network(capped=True)
+    for parameter in fresh.parameters():
+        nn.init.ones_(parameter)
+    again = calibrated_layout(fresh, images[:4], **form)
+    again.load_state_dict(model.state_dict())
+    assert torch.equal(again(images[:6]), model(images[:6]))
 
 
 def test_a_norm_before_the_convolution():
@@ -312,6 +321,44 @@ def test_what_has_no_such_form_is_refused(layer):
     x = torch.randn(30, 4)
     with pytest.raises(ConversionError, match=r"(?s)what is left.*lift"):
         to_xdnn(nn.Sequential(nn.Linear(4, 6), layer, nn.Linear(6, 2)), x, calibration=x)
+
+
+def test_weights_of_a_stripped_network_are_those_of_ridge_regression():
+    """The normal equations by hand, for a layer whose bias a plain strip takes away."""
+    torch.manual_seed(0)
+    net, x = nn.Linear(4, 3).double(), torch.randn(60, 4).double()
+    model = to_xdnn(net, x, calibration=Calibration(x, exchange=True, held_out=0, ridge=0.1)).model
+    gram = x.T @ x
+    change = torch.linalg.solve(gram + 0.1 * gram.diagonal().mean() * torch.eye(4), x.T @ net.bias.expand(60, 3))
+    torch.testing.assert_close(model(x), x @ (net.weight.T + change))
+
+
+def test_what_calibration_refuses_is_exchanged_and_fitted(assert_degree):
+    """A norm and a convolution of patches, with biases that matter: most of what plain strip loses comes back."""
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Conv2d(3, 8, 4, stride=4),
+        nn.Flatten(2),
+        nn.LayerNorm(9),
+        nn.GELU(),
+        nn.Flatten(),
+        nn.Linear(72, 16),
+        nn.Tanh(),
+    ).append(nn.Linear(16, 4))
+    for module in net:
+        if getattr(module, "bias", None) is not None:
+            nn.init.normal_(module.bias, std=0.7)
+    before = copy.deepcopy(net.state_dict())
+    x, fresh = torch.rand(300, 3, 12, 12) + 0.2, torch.rand(100, 3, 12, 12) + 0.2
+    found = to_xdnn(net, x[:8], calibration=Calibration(x, exchange=True, ridge=1e-3))
+    assert (found.certificate.degree, found.certificate.exact) == (1.0, True)
+    assert_degree(found.model, fresh[:8])
+    assert [layer.name for layer in found.layers] == ["0", "5", "7"]
+    wanted, plain = net(fresh).detach(), to_xdnn(net, x[:8]).model(fresh)
+    assert (found.model(fresh) - wanted).norm() < 0.5 * (plain - wanted).norm()
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+    with pytest.raises(ConfigurationError, match="keeps no layers in a folder"):
+        to_xdnn(net, x[:8], calibration=Calibration(x, exchange=True, folder="somewhere"))
 
 
 def test_misplaced_options_are_refused():

@@ -12,7 +12,13 @@ from torch.utils._pytree import tree_leaves
 from axiograd._notebook import shown_by
 from axiograd._typing import Inputs
 from axiograd.errors import AxiogradError, ConfigurationError, ConversionError, InputError
-from axiograd.homogeneity.conversion.calibrated import Calibration, LayerFit, calibrated_strip, warn_of_overfitting
+from axiograd.homogeneity.conversion.calibrated import (
+    Calibration,
+    LayerFit,
+    calibrated_strip,
+    fit_stripped,
+    warn_of_overfitting,
+)
 from axiograd.homogeneity.conversion.calibration import in_mode, restored
 from axiograd.homogeneity.conversion.example import ExampleCall, Mask, Slot, ensure_module
 from axiograd.homogeneity.conversion.lift import Lifted, energy_parts, mask_for
@@ -195,8 +201,15 @@ def _calibrate(
     args = call.arguments.args
     if len(args) != 1 or call.arguments.kwargs or not isinstance(args[0], Tensor):
         raise ConversionError(f"{name} is called with more than one tensor; calibration is for models of one input.")
+    calibration = Calibration.ensure(given)
+    if calibration.exchange:
+        stripped, edits, _ = strip(model, call, prove)
+        layers = fit_stripped(model, stripped, args[0], calibration)
+        warn_of_overfitting(layers)
+        edits += [Edit(layer.name, "weights", "fitted to the original's outputs") for layer in layers]
+        return stripped, edits, prove(stripped), layers
     try:
-        result, layers = calibrated_strip(model, args[0], Calibration.ensure(given))
+        result, layers = calibrated_strip(model, args[0], calibration)
     except AxiogradError:
         raise
     except Exception as error:
@@ -206,9 +219,10 @@ def _calibrate(
     certificate = prove(result)
     if not (certificate.ok and certificate.exact):
         raise ConversionError(
-            f"{name} has more than convolutions, linear layers, batch norms and piecewise-linear operators, for which "
-            f"calibration is; what is left:\n{certificate}\n"
-            f"strip without calibration exchanges such operators; {LIFT_INSTEAD}"
+            f"{name} has more than convolutions, linear layers, batch norms, piecewise-linear operators and common "
+            f"activations, for which calibration is; what is left:\n{certificate}\n"
+            "strip exchanges such operators, without calibration or with Calibration(images, exchange=True), which "
+            f"then fits the weights alone; {LIFT_INSTEAD}"
         )
     warn_of_overfitting(layers)
     edits = [Edit(layer.name, "affine layer with its norm", "W h + b·c(h), fitted") for layer in layers]

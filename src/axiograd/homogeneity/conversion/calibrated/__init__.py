@@ -8,3 +8,4 @@ from axiograd.homogeneity.conversion.calibrated.fit import (
 )
 from axiograd.homogeneity.conversion.calibrated.graph import calibrated_layout as calibrated_layout
 from axiograd.homogeneity.conversion.calibrated.images import Calibration as Calibration
+from axiograd.homogeneity.conversion.calibrated.stripped import fit_stripped as fit_stripped

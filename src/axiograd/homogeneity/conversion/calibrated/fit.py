@@ -31,7 +31,7 @@ from axiograd.runs.progress import progress_bar
 #: The last layer may be this many times as wrong on held-out images as on those that it was fitted to, and some more.
 _TIMES, _MORE = 3.0, 0.1
 #: Every n-th image chooses the penalty of a layer's weights.
-_JUDGING = 5
+JUDGING = 5
 _GATES = {"aten::relu", "aten::relu_", "aten::relu6", "aten::hardtanh", "aten::hardtanh_"}
 
 
@@ -186,7 +186,8 @@ class _Walk:
             features = [layer.features(*pair) for pair in zip(h, y, strict=True)]
             if known is None:
                 layer.reader = self._reader(layer, features[: self.fitted], before)
-            ones = [part @ layer.reader + one for part, one in zip(features, ones, strict=True)]
+            reader: Tensor = layer.reader  # type: ignore[assignment]  # a layer with a bias has one
+            ones = [part @ reader + one for part, one in zip(features, ones, strict=True)]
             for part, one in zip(y, ones, strict=True):
                 part.add_(layer.spread(one, part))
         self.ones[site.result] = ones
@@ -199,8 +200,8 @@ class _Walk:
             pairs = [(a.relu(), b.relu()) for a, b in pairs]
         judged = torch.cat([torch.zeros(0), *(one.cpu() for one in ones[self.fitted :])])
         quality = [
-            _reproduced(pairs[: self.fitted], layer.channels),
-            _reproduced(pairs[self.fitted :], layer.channels),
+            reproduced(pairs[: self.fitted], layer.channels),
+            reproduced(pairs[self.fitted :], layer.channels),
             float((judged - 1).square().mean().sqrt()) if layer.bias is not None and len(judged) else 0.0,
             penalty,
         ]
@@ -237,7 +238,7 @@ class _Walk:
             one = one if before is None else one + torch.cat(before[: self.fitted])
             made += one[image][:, None] * layer.bias
         p, made, z = (grouped(layer, part) for part in (torch.cat(rows), made, torch.cat(wanted)))
-        return Problem(p, made, z, image % _JUDGING == _JUDGING - 1, gated)
+        return Problem(p, made, z, image % JUDGING == JUDGING - 1, gated)
 
     def _other_branch(self, site: Site) -> fx.Node | None:
         """The other term of the sum that this layer goes into, if it has been computed."""
@@ -282,7 +283,7 @@ def _affine(layer: AffineOfDegreeOne, h: Tensor) -> Tensor:
     return y + layer.bias.view(shape)
 
 
-def _reproduced(pairs: list[tuple[Tensor, Tensor]], channels: int) -> float:
+def reproduced(pairs: list[tuple[Tensor, Tensor]], channels: int) -> float:
     """1 − ‖y − z‖² / ‖z − mean of its channel‖²."""
     if not pairs:
         return math.nan

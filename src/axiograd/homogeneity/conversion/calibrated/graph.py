@@ -89,14 +89,20 @@ def plan(model: nn.Module, example: Tensor) -> Plan:
     return _Layout(exported.graph, constants, titles).build()
 
 
-def calibrated_layout(model: nn.Module, example: Tensor) -> fx.GraphModule:
+def calibrated_layout(model: nn.Module, example: Tensor, *, read_biases: bool = True) -> fx.GraphModule:
     """The network that `to_xdnn(..., calibration=images)` makes of this architecture, to load the weights of one into.
+
+    `read_biases` as the calibration had it.
 
     >>> net, x = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)), torch.randn(2, 3)
     >>> sorted(calibrated_layout(net, x).state_dict())
     ['0.bias', '0.reader', '0.weight', '2.bias', '2.reader', '2.weight']
     """
-    converted = plan(copy.deepcopy(model), example).converted.eval()
+    layout = plan(copy.deepcopy(model), example)
+    if not read_biases:
+        for site in layout.sites:
+            site.layer.bias = site.layer.reader = None
+    converted = layout.converted.eval()
     converted.input_shape = tuple(example.shape[1:])  # type: ignore[assignment]  # a plain attribute
     return converted
 

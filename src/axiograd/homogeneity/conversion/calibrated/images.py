@@ -33,6 +33,8 @@ class Calibration:
     read_biases: bool = True
     #: W → W + ΔW by least squares.
     fit_weights: bool = True
+    #: Exchange operators as a strip without calibration does, and fit the weights alone: for transformers.
+    exchange: bool = False
     #: Penalty of the weights as a share of the mean diagonal of the Gram matrix; None: the best on images left out.
     ridge: float | None = None
     #: Penalty of c; None: the best by leave-one-out.
