@@ -219,14 +219,20 @@ def _calibrate(
     certificate = prove(result)
     if not (certificate.ok and certificate.exact):
         raise ConversionError(
-            f"{name} has more than convolutions, linear layers, batch norms, piecewise-linear operators and common "
-            f"activations, for which calibration is; what is left:\n{certificate}\n"
+            f"{name} has {_operators(certificate)}, for which calibration has no homogeneous form; what is left:\n"
+            f"{certificate}\n"
             "strip exchanges such operators, without calibration or with Calibration(images, exchange=True), which "
             f"then fits the weights alone; {LIFT_INSTEAD}"
         )
     warn_of_overfitting(layers)
     edits = [Edit(layer.name, "affine layer with its norm", "W h + b·c(h), fitted") for layer in layers]
     return result.train(training), edits, certificate, layers
+
+
+def _operators(certificate: "Certificate") -> str:
+    """Those that break it, by name."""
+    found = dict.fromkeys(v.op for v in (*certificate.violations, *certificate.epsilons) if v.op)
+    return ", ".join([*found][:3]) or "an operator"
 
 
 def _lift(

@@ -17,6 +17,8 @@ LEAST = 8
 _CHUNK = 10
 #: Penalties that a layer's weights choose from; with the last they stay as they are.
 _PENALTIES = (0.03, 0.3, 3.0, math.inf)
+#: The same where weights have to make up for everything.
+_LIGHT_PENALTIES = (1e-4, 1e-3, 0.01, 0.1, 1.0, math.inf)
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,9 @@ class Calibration:
     @property
     def penalties(self) -> tuple[float, ...]:
         """Those that a layer's weights choose from."""
-        return _PENALTIES if self.ridge is None else (self.ridge,)
+        if self.ridge is not None:
+            return (self.ridge,)
+        return _LIGHT_PENALTIES if self.exchange else _PENALTIES
 
     @classmethod
     def ensure(cls, given: Any) -> "Calibration":
