@@ -101,6 +101,26 @@ def test_one_pass_learns_the_teachers_integrated_gradients():
         distill(student, teacher, x, attributions=what, labels=0.5)
 
 
+def test_a_calibrated_network_trains_with_held_gates():
+    """The same gradients as by second derivatives, to the rounding of float64, through caps, groups and pooling."""
+    torch.manual_seed(0)
+    stem = [nn.Conv2d(3, 8, 3, stride=2), nn.BatchNorm2d(8), nn.ReLU6(), nn.MaxPool2d(2)]
+    body = [nn.Conv2d(8, 8, 3, padding=1, groups=2), nn.LeakyReLU(0.1, inplace=True), nn.AdaptiveAvgPool2d(1)]
+    net = nn.Sequential(*stem, *body, nn.Flatten(), nn.Dropout(), nn.Linear(8, 4)).double()
+    x = torch.randn(40, 3, 20, 20).double() + 0.5
+    net(x)
+    model = axiograd.to_xdnn(net.eval(), x[:2], calibration=x).model
+    found = {}
+    for twice in (True, False):
+        loss = axiograd.AttributionLoss(F.cross_entropy, axiograd.priors.Smoothness(), 0.3, double_backward=twice)
+        model.zero_grad()
+        loss(model, x[:8], torch.arange(8) % 4).total.backward()
+        assert bool(loss.why_twice) == twice
+        found[twice] = [parameter.grad.clone() for parameter in model.parameters()]
+    for one, other in zip(found[True], found[False], strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
+
+
 def test_wrong_settings():
     with pytest.raises(ConfigurationError, match="labels=2"):
         Distillation(nn.Identity(), labels=2)

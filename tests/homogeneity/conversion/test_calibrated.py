@@ -348,6 +348,7 @@ def test_what_calibration_refuses_is_exchanged_and_fitted(assert_degree):
     for module in net:
         if getattr(module, "bias", None) is not None:
             nn.init.normal_(module.bias, std=0.7)
+    net.eval()
     before = copy.deepcopy(net.state_dict())
     x, fresh = torch.rand(300, 3, 12, 12) + 0.2, torch.rand(100, 3, 12, 12) + 0.2
     found = to_xdnn(net, x[:8], calibration=Calibration(x, exchange=True, ridge=1e-3))

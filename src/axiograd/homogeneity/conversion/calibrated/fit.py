@@ -19,7 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from axiograd.homogeneity.conversion.calibrated.graph import Plan, Site, callable_of, op_name, plan
+from axiograd.homogeneity.conversion.calibrated.functions import callable_of, op_name
+from axiograd.homogeneity.conversion.calibrated.graph import Plan, Site, plan
 from axiograd.homogeneity.conversion.calibrated.images import Calibration, read_images
 from axiograd.homogeneity.conversion.calibrated.kept import KeptLayers, kept_layers
 from axiograd.homogeneity.conversion.calibrated.layers import ActivationAtScale, AffineOfDegreeOne, CappedReLU

@@ -12,6 +12,7 @@ from torch.export import Dim, export
 from torch.export.graph_signature import InputKind
 
 from axiograd.errors import ConversionError
+from axiograd.homogeneity.conversion.calibrated.functions import copied, op_name
 from axiograd.homogeneity.conversion.calibrated.layers import (
     ActivationAtScale,
     AffineOfDegreeOne,
@@ -52,16 +53,6 @@ class Plan:
     sites: list[Site]
     converted: fx.GraphModule
     twin: dict[fx.Node, fx.Node]
-
-
-def op_name(node: Any) -> str:
-    schema = getattr(getattr(node, "target", None), "_schema", None)
-    return schema.name if schema is not None else ""
-
-
-def callable_of(node: fx.Node) -> Any:
-    """Its operator; a view as the reshape that it is for other memory formats than the example's."""
-    return torch.ops.aten.reshape.default if op_name(node) == "aten::view" else node.target
 
 
 def _args(node: fx.Node) -> tuple[Any, ...]:
@@ -151,8 +142,7 @@ class _Layout:
         elif name in _IDLE:
             self.twin[node] = self.twin[args[0]]
         else:
-            self.twin[node] = copied = self.new.node_copy(node, self._copied)
-            copied.target = callable_of(node)
+            self.twin[node] = copied(self.new, node, self._copied)
 
     def _before(self, node: fx.Node) -> fx.Node | None:
         """The last c among what a node reads."""

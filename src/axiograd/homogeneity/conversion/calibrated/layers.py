@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from axiograd.homogeneity.conversion.calibrated.functions import function_of
 from axiograd.homogeneity.conversion.scale import infinite_at_zero
 
 #: Dimensions of an image batch before its pixels: batch and channels.
@@ -73,7 +74,8 @@ class AffineOfDegreeOne(nn.Module):
         self.register_parameter("reader", None if bias is None else nn.Parameter(weight.new_zeros(sum(blocks))))
 
     def linear_part(self, h: Tensor) -> Tensor:
-        return self.product(h, self.weight, None, *self.options)
+        made: Tensor = function_of(self.product)(h, self.weight, None, *self.options)
+        return made
 
     def features(self, h: Tensor, y: Tensor) -> Tensor:
         at = self.channels
