@@ -109,10 +109,14 @@ def test_a_calibrated_network_trains_with_held_gates():
     net = nn.Sequential(*stem, *body, nn.Flatten(), nn.Dropout(), nn.Linear(8, 4)).double()
     x = torch.randn(40, 3, 20, 20).double() + 0.5
     net(x)
-    model = axiograd.to_xdnn(net.eval(), x[:2], calibration=x).model
+    model = axiograd.homogeneity.calibrated_layout(net.eval(), x[:2])
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.05 * torch.randn_like(parameter)
     found = {}
     for twice in (True, False):
-        loss = axiograd.AttributionLoss(F.cross_entropy, axiograd.priors.Smoothness(), 0.3, double_backward=twice)
+        prior = axiograd.priors.Smoothness()
+        loss = axiograd.AttributionLoss(F.cross_entropy, prior, 0.3, degree=1.0, double_backward=twice)
         model.zero_grad()
         loss(model, x[:8], torch.arange(8) % 4).total.backward()
         assert bool(loss.why_twice) == twice
