@@ -112,7 +112,7 @@ def test_a_calibrated_network_trains_with_held_gates():
     model = axiograd.homogeneity.calibrated_layout(net.eval(), x[:2])
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter += 0.05 * torch.randn_like(parameter)
+            parameter.add_(0.05 * torch.randn_like(parameter))
     found = {}
     for twice in (True, False):
         prior = axiograd.priors.Smoothness()
