@@ -13,8 +13,9 @@ from axiograd.errors import StorageError
 from axiograd.homogeneity.conversion.calibrated.graph import Plan, Site
 from axiograd.homogeneity.conversion.calibrated.images import Calibration
 from axiograd.homogeneity.conversion.calibrated.layers import AffineOfDegreeOne
+from axiograd.runs.differences import refuse_other
+from axiograd.runs.digests import digest
 from axiograd.runs.files import alone, write_atomically
-from axiograd.runs.identity import digest, refuse_other
 from axiograd.runs.tensors import load_tensors, safetensors, save_tensors
 
 #: Settings that change no number.
