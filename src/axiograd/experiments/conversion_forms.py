@@ -52,8 +52,8 @@ SUBJECTS: Mapping[Scale, tuple[Subject, ...]] = {
 RECIPE = Recipe(optimizer="adam", lr=2e-5, weight_decay=0.0, schedule="cosine", epochs=3, batch_size=16)
 
 #: What the calibrated network learns of the original's attributions, and how.
-TAUGHT = TaughtAttributions(weight=1.0, steps=8, window=2)
-TEACHING = Recipe(optimizer="adam", lr=1e-4, weight_decay=0.0, schedule="cosine", epochs=2, batch_size=16)
+TAUGHT = TaughtAttributions(weight=3.0, steps=8, window=2)
+TEACHING = Recipe(optimizer="adam", lr=2e-4, weight_decay=0.0, schedule="cosine", epochs=2, batch_size=16)
 
 
 @dataclass(frozen=True)
