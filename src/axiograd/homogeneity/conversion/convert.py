@@ -231,8 +231,8 @@ def _calibrate(
 
 def _operators(certificate: "Certificate") -> str:
     """Those that break it, by name."""
-    found = dict.fromkeys(v.op for v in (*certificate.violations, *certificate.epsilons) if v.op)
-    return ", ".join([*found][:3]) or "an operator"
+    found = [v.op for v in certificate.violations] + [e.op for e in certificate.epsilons]
+    return ", ".join([*dict.fromkeys(filter(None, found))][:3]) or "an operator"
 
 
 def _lift(

@@ -88,7 +88,7 @@ class _Rows:
             seen += len(chunk)
         if chunks:
             self.p, self.given, self.wanted = (grouped(shape, torch.cat(part)) for part in rows)
-        self.image = torch.cat(image).to(layer.weight.device)  # type: ignore[union-attr,arg-type]  # a tensor
+        self.image = torch.cat(image).to(shape.weight.device)
 
 
 def _call(model: nn.Module, path: str, x: Tensor) -> tuple[Tensor, Tensor]:
