@@ -16,10 +16,11 @@ from axiograd._typing import Target
 from axiograd.attribution._path_check import target_rows
 from axiograd.attribution.base import Attribution, AttributionCall
 from axiograd.attribution.passes import check_finite, gradient, leaves, run
-from axiograd.homogeneity.tracing.surroundings import modules_behind, preserved_buffers
+from axiograd.homogeneity.tracing.surroundings import modules_behind, preserved_buffers, with_buffers
 
-#: Rows in one pass when the user does not say: enough to keep the cores busy, few enough to fit in the caches.
-_DEFAULT_ROWS = 64
+#: Rows in one pass when the user does not say, and numbers in them if rows are small: enough to keep the cores busy,
+#: few enough to fit in the caches.
+_DEFAULT_ROWS, _DEFAULT_NUMBERS = 64, 2**16
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,9 @@ def integrate(method: PathMethod, call: AttributionCall, steps: Sequence[PathSte
     batch = call.arguments.batch
     if rows is None:
         # In train mode a sample's output may depend on its batch (BatchNorm): keep the batch as it is.
-        rows = batch if any(m.training for m in modules_behind(call.model)) else max(batch, _DEFAULT_ROWS)
+        small = _DEFAULT_NUMBERS // max(1, sum(x[0].numel() for x in call.arguments.features))
+        together = any(m.training for m in modules_behind(call.model))
+        rows = batch if together else max(batch, _DEFAULT_ROWS, small)
     at_once = batch if rows >= batch or not _sliceable(call.target) else rows
     per_chunk = max(1, rows // at_once)
     totals = []
@@ -58,7 +61,7 @@ def integrate(method: PathMethod, call: AttributionCall, steps: Sequence[PathSte
         total: list[Tensor] | None = None
         for chunk in _chunks(steps, per_chunk):
             # The points are no data: of a training step, only the pass that makes the outputs counts in statistics.
-            with preserved_buffers(call.model) if call.is_training_step else nullcontext():
+            with preserved_buffers(with_buffers(call.model)) if call.is_training_step else nullcontext():
                 part = _chunk_sum(method, call, samples, chunk)
             if total is None:
                 total = part
@@ -69,7 +72,8 @@ def integrate(method: PathMethod, call: AttributionCall, steps: Sequence[PathSte
                     t.add_(p)
         totals.append(total or [])
     pairs = zip(call.arguments.features, zip(*totals, strict=True), strict=True)
-    return [torch.cat(parts, dim=-x.dim()).to(x.dtype) for x, parts in pairs]
+    whole = ((x, torch.cat(parts, dim=-x.dim()) if len(parts) > 1 else parts[0]) for x, parts in pairs)
+    return [total.to(x.dtype) for x, total in whole]
 
 
 def _chunks(steps: Sequence[PathStep], size: int) -> Iterator[Sequence[PathStep]]:
@@ -85,29 +89,47 @@ def _chunk_sum(method: PathMethod, call: AttributionCall, samples: slice, steps:
     for i, x in enumerate(arguments.features):
         # One baseline for all steps is not copied for each.
         distinct = steps[:1] if all(s.references is steps[0].references for s in steps) else steps
-        references = torch.stack([s.references[i][samples] for s in distinct])
-        alphas = torch.stack([_per_sample(s.alphas, samples, x) for s in steps])
+        references = _stacked([s.references[i][samples] for s in distinct])
+        alphas = _stacked([_per_sample(s.alphas, samples, x) for s in steps])
         displacements.append(x - references)
         points.append((references + alphas * displacements[-1]).flatten(0, 1))
     points = list(leaves(points, create_graph=call.create_graph))
-    outputs = run(call.model, arguments.rows(slice(None), repeats=n), points)
+    outputs = run(call.model, arguments.beside(n), points)
     if n > 1 and not _has_rows(outputs, n * batch):
         # The model sums or averages over its rows: steps that share a pass would be summed, too.
         parts = [_chunk_sum(method, call, samples, [step]) for step in steps]
         return [torch.stack(terms).sum(0) for terms in zip(*parts, strict=True)]
-    scores = torch.cat([method._score(_rows_of(outputs, s, n, batch), target, batch) for s in range(n)])  # noqa: SLF001
+    if _sliceable(target):
+        every = target if n == 1 else target_rows(target, slice(None), batch, n)
+        scores = method._score(outputs, every, n * batch)  # noqa: SLF001
+    else:
+        scores = torch.cat([method._score(_rows_of(outputs, s, n, batch), target, batch) for s in range(n)])  # noqa: SLF001
     gradients = gradient(scores, points, create_graph=call.create_graph)
-    check_finite(points, scores, gradients)
-    sums = []
-    for displacement, g in zip(displacements, gradients, strict=True):
-        # Half precision would lose the small terms of a long sum.
-        wide = torch.promote_types(g.dtype, torch.float32)
-        weights = torch.tensor([s.weight for s in steps], dtype=wide, device=g.device)
-        by_step = g.unflatten(-displacement.dim() + 1, (n, batch)).to(wide)
-        if method.multiply_by_inputs:
-            by_step = by_step * displacement.to(wide)
-        sums.append((by_step * weights.reshape(-1, *[1] * (displacement.dim() - 1))).sum(-displacement.dim()))
+    sums = [
+        _weighted(g, displacement, steps, batch, multiplied=method.multiply_by_inputs)
+        for g, displacement in zip(gradients, displacements, strict=True)
+    ]
+    check_finite(points, scores, gradients, sums if method.multiply_by_inputs else ())
     return sums
+
+
+def _weighted(g: Tensor, displacement: Tensor, steps: Sequence[PathStep], batch: int, *, multiplied: bool) -> Tensor:
+    """Σ_s w_s · (x − r_s) ⊙ g_s, or Σ_s w_s · g_s."""
+    n, dim = len(steps), displacement.dim()
+    # Half precision would lose the small terms of a long sum.
+    wide = torch.promote_types(g.dtype, torch.float32)
+    by_step = g.unflatten(1 - dim, (n, batch)).to(wide)
+    if multiplied:
+        by_step = by_step * displacement.to(wide)
+    if all(s.weight == steps[0].weight for s in steps):
+        total = by_step.squeeze(-dim) if n == 1 else by_step.sum(-dim)
+        return total if steps[0].weight == 1 else total * steps[0].weight
+    weights = torch.tensor([s.weight for s in steps], dtype=wide, device=g.device)
+    return (by_step * weights.reshape(-1, *[1] * (dim - 1))).sum(-dim)
+
+
+def _stacked(tensors: Sequence[Tensor]) -> Tensor:
+    return torch.stack(list(tensors)) if len(tensors) > 1 else tensors[0][None]
 
 
 def _per_sample(alphas: Tensor, samples: slice, x: Tensor) -> Tensor:

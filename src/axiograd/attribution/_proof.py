@@ -10,6 +10,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
+from operator import methodcaller
 from types import FunctionType
 from typing import Any
 
@@ -24,13 +26,12 @@ from axiograd.homogeneity.tracing.surroundings import modules_behind
 
 #: Proofs kept, and shapes that are known to be covered by one: oldest first out.
 _PROOFS, _SHAPES = 8, 256
-#: Share of the time since the first call that checks along the path may take.
-_SHARE = 0.05
-#: Calls that are checked whatever it costs.
-_ALWAYS = frozenset((1, 2, 4))
+#: Shares of the time in calls, and of all the time since the first one, that checks along the path may take.
+_SHARE, _IDLE = 0.015, 0.001
 
 #: The attributes themselves, and the modules and hooks among them.
 _LOOKED_INTO = ("", "_modules", "_forward_hooks", "_forward_pre_hooks")
+_VALUES = methodcaller("values")
 
 
 class Snapshot:
@@ -38,11 +39,16 @@ class Snapshot:
 
     def __init__(self, model: Callable[..., Any], ignored: set[tuple[int, str]]) -> None:
         self._ignored = ignored
-        self._parts: list[tuple[Mapping[Any, Any], list[Any], list[Any]]] = []
-        for content in (*_dictionaries(model, _LOOKED_INTO), *_classes(model)):
-            self._parts.append((content, list(content), list(content.values())))
-        self._types = [(m, type(m)) for root in modules_behind(model) for m in root.modules()]
+        self._parts: list[Mapping[Any, Any]] = [*_dictionaries(model, _LOOKED_INTO), *_classes(model)]
+        self._keys = [list(content) for content in self._parts]
+        self._sizes, self._values = self._look()
+        self._modules = [m for root in modules_behind(model) for m in root.modules()]
+        self._types = list(map(type, self._modules))
         self._model, self._held = model, held(model)
+
+    def _look(self) -> tuple[list[int], list[Any]]:
+        """How many attributes each part has, and all of them in a row."""
+        return list(map(len, self._parts)), list(chain.from_iterable(map(_VALUES, self._parts)))
 
     def changes(self) -> list[tuple[int, str]]:
         """Which attributes are others than they were: (identity of their dictionary, name)."""
@@ -50,15 +56,15 @@ class Snapshot:
             return [(id(self._model), "closure")]
         try:
             # The same objects are equal without a look at their values.
-            if all(type(m) is kind for m, kind in self._types) and all(
-                list(content.values()) == values for content, _, values in self._parts
-            ):
+            if list(map(type, self._modules)) == self._types and self._look() == (self._sizes, self._values):
                 return []
         except (RuntimeError, ValueError, TypeError):  # tensors and arrays have no one answer: look more closely
             pass
-        found = [(id(m), "__class__") for m, kind in self._types if type(m) is not kind]
-        for content, keys, values in self._parts:
-            before = dict(zip(keys, values, strict=True))
+        pairs = zip(self._modules, self._types, strict=True)
+        found = [(id(m), "__class__") for m, kind in pairs if type(m) is not kind]
+        values = iter(self._values)
+        for content, keys in zip(self._parts, self._keys, strict=True):
+            before = {key: next(values) for key in keys}
             for key in {**before, **content}:
                 if key not in before or key not in content or not alike([before[key]], [content[key]]):
                     change = (id(content), str(key))
@@ -181,6 +187,7 @@ class Memory:
     #: For the schedule of checks.
     calls: int = 0
     started: float = 0.0
+    busy: float = 0.0
     spent: float = 0.0
 
     def find(self, model: Any, key: Any, shapes: list[tuple[int, ...] | None]) -> Remembered | None:
@@ -222,12 +229,14 @@ class Memory:
         self.by_shape.clear()
 
     def due(self, *, together: bool) -> bool:
-        """Whether this call is checked along the path; processes that run `together` decide by the count alone."""
+        """Whether this call is checked along the path; processes that run `together` decide by the count alone.
+
+        The first, second, fourth, eighth … call is, whatever it costs.
+        """
         self.calls += 1
+        now = time.perf_counter()
         if self.calls == 1:
-            self.started = time.perf_counter()
-        if self.calls in _ALWAYS:
-            return True
-        if together:
+            self.started = now
+        if together or self.calls & (self.calls - 1) == 0:
             return self.calls & (self.calls - 1) == 0
-        return self.spent < _SHARE * (time.perf_counter() - self.started)
+        return self.spent < _SHARE * self.busy + _IDLE * (now - self.started)

@@ -18,5 +18,6 @@ class SinglePass(Attribution):
 
     def _compute(self, call: AttributionCall) -> Computed:
         done = self._differentiate(call)
+        done.check_finite(call.arguments.features)
         pairs = zip(call.arguments.features, done.gradients, strict=True)
         return Computed([self._combine(x, g) for x, g in pairs], done.outputs)

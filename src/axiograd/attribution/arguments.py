@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,17 @@ def _from_frame(frame: Any) -> Tensor:
     return torch.from_numpy(numbers).to(torch.get_default_dtype())
 
 
+def zeros_like(features: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Zeros that take no memory and are not to be written into."""
+    return tuple(_zero(x.dtype, x.device).expand_as(x) for x in features)
+
+
+@cache
+def _zero(dtype: torch.dtype, device: torch.device) -> Tensor:
+    with torch.inference_mode(mode=False):
+        return torch.zeros((), dtype=dtype, device=device)
+
+
 @dataclass(frozen=True)
 class Arguments:
     """Positional and keyword arguments of a model, and where among them the attributed features are.
@@ -67,7 +78,9 @@ class Arguments:
     def ensure(cls, inputs: Inputs, additional: Any = None) -> Arguments:
         """Read what a user passed; floating-point tensors among ``inputs`` become the features."""
         arguments = cls.read(inputs, additional)
-        arguments._check()  # noqa: SLF001 - its own
+        usual = additional is None and isinstance(inputs, Tensor) and inputs.is_floating_point()
+        if not (usual and inputs.dim() and inputs.numel()):  # type: ignore[union-attr]
+            arguments._check()  # noqa: SLF001 - its own
         return arguments
 
     @classmethod
@@ -76,6 +89,8 @@ class Arguments:
         slots: tuple[int | str, ...]
         positional: tuple[Any, ...]
         keyword: dict[str, Any]
+        if isinstance(inputs, Tensor) and additional is None:
+            return cls((inputs,), {}, (0,) if inputs.is_floating_point() else (), single=True, n_inputs=1)
         frame = inputs if _is_frame(inputs) else None
         if frame is not None:
             inputs = _from_frame(frame)
@@ -133,10 +148,10 @@ class Arguments:
     def prepared(self, *, create_graph: bool) -> Arguments:
         """Tensors that autograd can work with: none from inference mode, no graph unless it is wanted."""
 
-        if not any(
-            isinstance(v, Tensor) and (v.is_inference() or (v.requires_grad and not create_graph))
-            for v in self.values()
-        ):
+        for v in self.values():
+            if isinstance(v, Tensor) and (v.is_inference() or (v.requires_grad and not create_graph)):
+                break
+        else:
             return self
 
         def prepare(value: Any) -> Any:
@@ -162,6 +177,8 @@ class Arguments:
 
     def call(self, model: Model, features: Sequence[Tensor]) -> Any:
         """Run the model with other features in the same places."""
+        if len(self.positional) == len(self.slots) and not self.keyword:
+            return model(*features)
         positional, keyword = list(self.positional), dict(self.keyword)
         for slot, feature in zip(self.slots, features, strict=True):
             if isinstance(slot, int):
@@ -184,6 +201,8 @@ class Arguments:
 
     def rows(self, samples: slice, repeats: int = 1) -> Arguments:
         """Select samples and repeat the selection; every tensor with the batch's length takes part."""
+        if repeats == 1 and samples.indices(self.batch) == (0, self.batch, 1):
+            return self
 
         def take_tensor(value: Tensor) -> Tensor:
             if not (value.dim() and len(value) == self.batch):
@@ -199,6 +218,11 @@ class Arguments:
             positional=tuple(take(v) for v in self.positional),
             keyword={name: take(v) for name, v in self.keyword.items()},
         )
+
+    def beside(self, repeats: int) -> Arguments:
+        """The rows repeated, for a call with features of its own: where there is nothing else, nothing is copied."""
+        only_features = len(self.positional) + len(self.keyword) == len(self.slots)
+        return self if only_features else self.rows(slice(None), repeats)
 
     def fill(self, value: Any, what: str) -> tuple[Tensor, ...]:
         """Read a baseline: None is zero; a number, or tensors in the inputs' structure that broadcast to them."""

@@ -24,7 +24,7 @@ from axiograd.errors import BaselineError, ConfigurationError, DisconnectedError
 from axiograd.homogeneity.model import out_of_parallel, runnable
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, slots=True)
 class AttributionCall:
     """One call of a method, its arguments read and checked."""
 
@@ -49,7 +49,7 @@ class AttributionCall:
         return self.create_graph and self.wants_outputs
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, slots=True)
 class Computed:
     """What a method computed; `references` are the baselines against which it did, averaged over."""
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from axiograd.attribution._path import PathMethod, PathStep, integrate
-from axiograd.attribution.arguments import Arguments, Model
+from axiograd.attribution.arguments import Arguments, Model, zeros_like
 from axiograd.attribution.base import AttributionCall, Computed
 from axiograd.attribution.integrated_gradients import check_count, check_rows
 from axiograd.attribution.layer import Layer
@@ -58,7 +58,7 @@ class ExpectedGradients(PathMethod):
         generator = self.generator or (None if call.is_training_step else self._own)
         draws = self._draw(call.arguments, generator)
         alphas = torch.rand(self.n_samples, call.arguments.batch, generator=generator, dtype=torch.float64)
-        steps = [PathStep(r, alpha, 1 / self.n_samples) for r, alpha in zip(draws, alphas, strict=True)]
+        steps = [PathStep(r, alpha, 1 / self.n_samples) for r, alpha in zip(draws, alphas.unbind(), strict=True)]
         outputs = run(call.model, call.arguments, call.arguments.features) if call.wants_outputs else None
         return Computed(integrate(self, call, steps, self.internal_batch_size), outputs, draws)
 
@@ -70,10 +70,10 @@ class ExpectedGradients(PathMethod):
                 raise BaselineError(
                     f"references of shape {tuple(r.shape[1:])} for samples of shape {tuple(x.shape[1:])}."
                 )
-        per_input = [r.to(x).unflatten(0, (self.n_samples, batch)) for x, r in zip(features, drawn, strict=True)]
+        per_input = [r.to(x).split(batch) for x, r in zip(features, drawn, strict=True)]
         return list(zip(*per_input, strict=True))
 
     def _read_baselines(self, baselines: Any, arguments: Arguments) -> tuple[Tensor, ...]:
         if baselines is not None:
             raise BaselineError("ExpectedGradients draws its baselines from references=...; baselines= is not used.")
-        return arguments.fill(None, "baselines")
+        return zeros_like(arguments.features)

@@ -16,7 +16,7 @@ from axiograd.attribution.integrated_gradients import check_count
 from axiograd.attribution.layer import Layer
 from axiograd.attribution.passes import run
 from axiograd.errors import ConfigurationError
-from axiograd.homogeneity.tracing.surroundings import preserved_buffers
+from axiograd.homogeneity.tracing.surroundings import preserved_buffers, with_buffers
 
 #: A window without a size is this part of an axis.
 PART = 8
@@ -83,7 +83,7 @@ class Occlusion(Attribution):
             features[place] = x.clone()
             features[place][window] = baseline[window]
             # Of a training step, only the pass that makes the outputs counts in statistics.
-            with preserved_buffers(call.model) if call.is_training_step else nullcontext():
+            with preserved_buffers(with_buffers(call.model)) if call.is_training_step else nullcontext():
                 without = self._score(run(call.model, arguments, features), call.target, arguments.batch)
             lost = (score - without).to(wide).movedim(0, -1)
             total[(..., *window)] += lost.reshape(*lost.shape, *[1] * (x.dim() - 1))

@@ -23,13 +23,17 @@ Score: TypeAlias = Callable[[Any], Tensor]
 _OUTPUTS_AT_ONCE = 64
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, slots=True)
 class Pass:
     """What one forward and one backward pass gave."""
 
     outputs: Any
     scores: Tensor
     gradients: tuple[Tensor, ...]
+
+    def check_finite(self, x: Sequence[Tensor]) -> None:
+        """Raise if anything is NaN or Inf, and say which samples."""
+        check_finite(x, self.scores, self.gradients)
 
 
 def leaves(features: Sequence[Tensor], *, create_graph: bool) -> tuple[Tensor, ...]:
@@ -55,9 +59,7 @@ def differentiate(model: Model, arguments: Arguments, score: Score, *, create_gr
     x = leaves(arguments.features, create_graph=create_graph)
     outputs = run(model, arguments, x)
     scores = score(outputs)
-    gradients = gradient(scores, x, create_graph=create_graph)
-    check_finite(x, scores, gradients)
-    return Pass(outputs, scores, gradients)
+    return Pass(outputs, scores, gradient(scores, x, create_graph=create_graph))
 
 
 def gradient(scores: Tensor, x: Sequence[Tensor], *, create_graph: bool) -> tuple[Tensor, ...]:
@@ -67,9 +69,10 @@ def gradient(scores: Tensor, x: Sequence[Tensor], *, create_graph: bool) -> tupl
             "the model's output has no gradient: it was computed under torch.no_grad(), detached, turned into an "
             "integer (argmax?), or does not depend on the input at all. Remove the .detach() / no_grad in the model."
         )
-    per_output = scores.sum(0)
     if scores.dim() == 1:
-        return _grad(per_output, x, None, create_graph=create_graph, retain=create_graph)
+        total = scores if len(scores) == 1 else scores.sum()
+        return _grad(total, x, None, create_graph=create_graph, retain=create_graph)
+    per_output = scores.sum(0)
     basis = torch.eye(len(per_output), dtype=scores.dtype, device=scores.device).split(_OUTPUTS_AT_ONCE)
     parts = [
         _grad(per_output, x, rows, create_graph=create_graph, retain=create_graph or i + 1 < len(basis))
@@ -110,10 +113,13 @@ def _grad(
     )
 
 
-def check_finite(x: Sequence[Tensor], scores: Tensor, gradients: Sequence[Tensor]) -> None:
-    """Raise if anything is NaN or Inf, and say which samples."""
+def check_finite(
+    x: Sequence[Tensor], scores: Tensor, gradients: Sequence[Tensor], products: Sequence[Tensor] = ()
+) -> None:
+    """Raise if anything is NaN or Inf, and say which samples; `products` of both, where they are at hand, tell."""
     # A sum is finite only if every term is, and costs one number to read; an overflow is told apart below.
-    sums = [t.detach().sum(dtype=torch.promote_types(t.dtype, torch.float32)) for t in (*x, scores, *gradients)]
+    terms = (scores, *products) if products else (*x, scores, *gradients)
+    sums = [t.detach().sum(dtype=torch.promote_types(t.dtype, torch.float32)) for t in terms]
     on_cpu = all(s.device.type == "cpu" for s in sums)  # elsewhere every number that is read makes the host wait
     if all(map(isfinite, sums)) if on_cpu else bool(torch.stack([s.double() for s in sums]).isfinite().all()):
         return

@@ -41,7 +41,7 @@ class References(ABC):
 
 def _order(size: int, n: int, generator: torch.Generator | None) -> Tensor:
     rounds = [torch.randperm(size, generator=generator) for _ in range(-(-n // size))]
-    return torch.cat(rounds)[:n]
+    return (rounds[0] if len(rounds) == 1 else torch.cat(rounds))[:n]
 
 
 class _Tensors(References):

@@ -15,10 +15,10 @@ from torch import Tensor, nn
 
 from axiograd._target import LinearTarget, logits
 from axiograd._typing import Target
-from axiograd.attribution._euler import Gap, InexactWarning, euler_gap, rounding
+from axiograd.attribution._euler import Gap, InexactWarning, adds_up, euler_gap, rounding
 from axiograd.attribution._path_check import fixed, path_gap, target_rows
 from axiograd.attribution._proof import Memory, alike, held, signature
-from axiograd.attribution.arguments import Arguments, Model
+from axiograd.attribution.arguments import Arguments, Model, zeros_like
 from axiograd.attribution.base import Attribution, AttributionCall, Computed
 from axiograd.attribution.captum_calls import called_as_in_captum
 from axiograd.attribution.layer import FromLayer, Layer
@@ -79,17 +79,22 @@ class XGradient(Attribution):
     )
 
     def _compute(self, call: AttributionCall) -> Computed:
+        started = time.perf_counter()
         done = self._differentiate(call)
         attributions = self._attributions(call, done)
         if torch.compiler.is_compiling():
             return Computed(attributions, done.outputs)
-        gap = euler_gap(attributions, done.scores, call.model, _terms(call.target, done.outputs))
+        gap = None
+        if not adds_up(attributions, done.scores):  # nearly always so, and then all that was summed is finite
+            done.check_finite(call.arguments.features)
+            gap = euler_gap(attributions, done.scores, call.model, _terms(call.target, done.outputs))
         if gap is not None and self.degree is None and not self._warned:
             # Something has changed behind the proof's back, or was never seen by it.
             call, known = self._admit(call, anew=True), call
             if call.degree != known.degree:
                 attributions = self._attributions(call, done)
                 gap = euler_gap(attributions, done.scores, call.model, _terms(call.target, done.outputs))
+        self._memory.busy += time.perf_counter() - started
         if self._memory.due(together=_several_processes()) and (gap is None or not call.exact):
             self._check_path(call, _strongest(attributions, done.scores.dim() - 1))
         self._check_sums(gap, call)
@@ -189,9 +194,11 @@ class XGradient(Attribution):
     def _admit(self, call: AttributionCall, *, anew: bool = False) -> AttributionCall:
         """Find the degree of what is attributed: the outputs, or what a callable target makes of them."""
         if self.degree is not None:
-            return replace(call, degree=self.degree)
+            call.degree = self.degree
+            return call
         if anew:
             self._memory.forget()
+            call = replace(call)
         certificate = self._certificate(call)
         if certificate.degree is None or not certificate.ok:
             function = self._function
@@ -207,7 +214,8 @@ class XGradient(Attribution):
                 "and X-Gradient does not differentiate 1/k: freeze it (requires_grad_(False)), or train with "
                 "IntegratedGradients."
             )
-        return replace(call, degree=certificate.degree, exact=certificate.exact)
+        call.degree, call.exact = certificate.degree, certificate.exact
+        return call
 
     def _certificate(self, call: AttributionCall) -> Certificate:
         if callable(call.target) and not isinstance(call.target, LinearTarget):
@@ -245,7 +253,7 @@ class XGradient(Attribution):
 
     def _read_baselines(self, baselines: Any, arguments: Arguments) -> tuple[Tensor, ...]:
         if self.baseline is None and baselines is None:
-            return tuple(x.new_zeros(()).expand_as(x) for x in arguments.features)
+            return zeros_like(arguments.features)
         own = arguments.fill(self.baseline, "baseline")
         given = own if baselines is None else arguments.fill(baselines, "baselines")
         for b, g in zip(own, given, strict=True):

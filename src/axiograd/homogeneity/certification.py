@@ -33,6 +33,7 @@ from axiograd.homogeneity.tracing.surroundings import (
     own_generator,
     preserved_buffers,
     randomness,
+    with_buffers,
 )
 from axiograd.homogeneity.tracing.threads import TRAFFIC
 
@@ -172,7 +173,7 @@ def _run_once(model: Callable[..., Any], arguments: NamedArguments) -> None:
         torch.no_grad(),
         torch.random.fork_rng(),
         quiet_and_eager(),
-        preserved_buffers(model),
+        preserved_buffers(with_buffers(model)),
     ):
         given = (leaf.value for leaf in arguments.leaves)
         args, kwargs = arguments.rebuild([v.detach().clone() if isinstance(v, Tensor) else v for v in given])

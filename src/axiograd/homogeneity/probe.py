@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from axiograd.errors import InputError
 from axiograd.homogeneity.inputs import NamedArguments, scalable
-from axiograd.homogeneity.tracing.surroundings import preserved_buffers
+from axiograd.homogeneity.tracing.surroundings import preserved_buffers, with_buffers
 
 
 class Probe:
@@ -74,7 +74,7 @@ class Probe:
     def raw(self, directions: Sequence[Tensor]) -> Any:
         """Whatever the model returns."""
         args, kwargs = self.arguments.rebuild(self.leaves(directions))
-        with torch.random.fork_rng(), preserved_buffers(self.model):
+        with torch.random.fork_rng(), preserved_buffers(with_buffers(self.model)):
             _seed()
             output = self.model(*args, **kwargs)
         require_numbers(output)

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any, ClassVar
 
 import torch
@@ -53,7 +54,7 @@ class Prior(nn.Module):
         # Sums of many small terms: half precision, also that of autocast, would lose them.
         with torch.autocast(attributions.device.type, enabled=False):
             value: Tensor = super().__call__(_widened(attributions), **arguments)
-        if not torch.compiler.is_compiling() and not value.isfinite().all() and attributions.isfinite().all():
+        if not torch.compiler.is_compiling() and not _finite(value) and attributions.isfinite().all():
             largest = float(attributions.detach().abs().max())
             raise NotFiniteError(
                 f"{self._name} is {float(value.detach().sum())} of attributions that are finite (the largest is "
@@ -189,6 +190,10 @@ class Weighted(Prior):
     def forward(self, attributions: Tensor, **arguments: Any) -> Tensor:
         value: Tensor = self.prior(attributions, **arguments)
         return self.weight * value
+
+
+def _finite(value: Tensor) -> bool:
+    return isfinite(value.item()) if value.numel() == 1 else bool(value.isfinite().all())
 
 
 def _widened(attributions: Tensor) -> Tensor:

@@ -8,12 +8,14 @@ from torch import Tensor
 
 from axiograd._target import logits
 from axiograd._typing import Inputs
-from axiograd.attribution import Gradient
+from axiograd.attribution import Gradient, LogGradient
 from axiograd.attribution.arguments import Arguments
 from axiograd.attribution.passes import differentiate, leaves, run
+from axiograd.homogeneity.conversion.lift import Lifted
 from axiograd.homogeneity.model import out_of_parallel
-from axiograd.training.held_gates.operators import NotHeldError
-from axiograd.training.held_gates.step import record
+from axiograd.training.held_gates.lifted import enter
+from axiograd.training.held_gates.operators import NotChainError, NotHeldError, NotSharedError
+from axiograd.training.held_gates.step import Held, record
 
 
 @dataclass
@@ -29,6 +31,10 @@ class Bound:
     why_twice: str | None = None
     #: Whether the task and the prior may share their products with the weights.
     may_share: bool = True
+    #: Whether the model may be a chain of layers whose formulas are known.
+    may_chain: bool = True
+    #: Whether the gates are those of the network inside a lifted one.
+    lifted: bool = False
     #: Whether there are no second derivatives, because of reentrant checkpoints.
     only_held: bool = False
     #: Multiplications with weights per sample.
@@ -37,6 +43,15 @@ class Bound:
     plain_passes: str = ""
     #: Why the last step took second derivatives.
     last: str | None = None
+
+    def give_up(self, reason: NotHeldError) -> None:
+        """Take another way in the steps to come."""
+        if isinstance(reason, NotChainError):
+            self.may_chain = False
+        elif isinstance(reason, NotSharedError):
+            self.may_share = False
+        else:
+            self.why_twice = str(reason)
 
 
 def output_shape(bound: Bound, inputs: Inputs, additional: Any = None) -> torch.Size:
@@ -58,13 +73,24 @@ def output_shape(bound: Bound, inputs: Inputs, additional: Any = None) -> torch.
     return torch.Size([batch, *bound.output_shapes[size]])
 
 
+def _recorded(bound: Bound, model: Any, arguments: Arguments) -> tuple[Held, Any]:
+    if isinstance(model, Lifted) and type(bound.method) is not LogGradient:
+        entered = enter(model, arguments.prepared(create_graph=False))
+        inside = entered.arguments
+        held, outputs, _ = record(model.model, inside, leaves(inside.features, create_graph=False), attached=True)
+        bound.lifted = True
+        return held, model.leave(outputs, entered.rho)
+    held, outputs, _ = record(model, arguments, leaves(arguments.features, create_graph=False), attached=True)
+    return held, outputs
+
+
 def _looked_at(bound: Bound, model: Any, arguments: Arguments) -> Any:
     if bound.plain_passes:
         with torch.no_grad():
             return run(model, arguments, arguments.features)
     if not bound.why_twice:
         try:
-            held, outputs, _ = record(model, arguments, leaves(arguments.features, create_graph=False), attached=True)
+            held, outputs = _recorded(bound, model, arguments)
         except (NotHeldError, RuntimeError) as reason:
             bound.why_twice = str(reason)
         else:

@@ -24,17 +24,21 @@ from axiograd.priors.batch_mean import share_weights
 from axiograd.training.bound import Bound, output_shape
 from axiograd.training.checks import check_connected, check_parts
 from axiograd.training.distributed import refuse_sharded, searches_its_graph, wants_plain_passes
-from axiograd.training.held_gates.operators import NotHeldError, NotSharedError
+from axiograd.training.held_gates.chain import differentiate_chain
+from axiograd.training.held_gates.lifted import differentiate_lifted
+from axiograd.training.held_gates.operators import NotHeldError
 from axiograd.training.held_gates.replay import Replayed
 from axiograd.training.held_gates.step import differentiate_held, differentiate_shared
-from axiograd.training.mixup import task_value
 from axiograd.training.plain_passes import OF_THE_GRADIENT, check_plain_passes, connected, looked_at
 from axiograd.training.schedules import Schedule, ensure_schedule, weight_at
 from axiograd.training.targets import Outputs, Residual, attribution_target as choose_target
+from axiograd.training.task import Task
 
 #: Multiplications with weights in one forward pass from which on it pays to hold gates, with and without products
 #: that task and prior share. Smaller networks spend their time between operators, of which double backward has fewer.
 _PAYS = {True: 1e8, False: 1e9}
+#: Up to which chains of torch's own layers are taken apart.
+_CHAINS = 1e9
 
 
 @dataclass(frozen=True)
@@ -138,7 +142,7 @@ class AttributionLoss(nn.Module):
                 "AttributionLoss is in training mode, but gradients are switched off (no_grad or inference mode); "
                 "call loss.eval() for validation, or leave the context for training."
             )
-        task = _Task(self.task_loss, target)
+        task = Task(self.task_loss, target)
         chosen = attribution_target
         if chosen is None:
             chosen = self.choose_target(bound, inputs, target, additional_forward_args, task)
@@ -167,7 +171,7 @@ class AttributionLoss(nn.Module):
         inputs: Inputs,
         target: Target,
         additional: Any,
-        task: "_Task",
+        task: Task,
         replayed: list[Replayed],
     ) -> Explanation:
         """Outputs and attributions, in a training step without second derivatives if that can be."""
@@ -175,20 +179,18 @@ class AttributionLoss(nn.Module):
         if self.training and bound.plain_passes:
             return looked_at(bound, inputs, target, additional, replayed)
         while self.training:
-            shared = bound.may_share and type(method) in OF_THE_GRADIENT and _may_share(target)
-            bound.last = self._why_twice(bound, inputs, target, additional, shared=shared)
-            if bound.last:
+            through = self._through(bound, inputs, target, additional)
+            if through is None:
                 break
-            through: Callable[..., Any] = differentiate_held
-            if shared:
-                through = partial(differentiate_shared, task=task)
+            further = {} if through is differentiate_held else {"task": task}
+            if bound.lifted:
+                through = partial(differentiate_lifted, through=through)
             call = method._call(inputs, target, None, additional, wants_outputs=True, **how)  # noqa: SLF001 (a method's own)
+            call.through = partial(through, **further)
             try:
-                found: Explanation = method._explained(replace(call, through=through), target)  # noqa: SLF001
-            except NotSharedError:
-                bound.may_share = False
+                found: Explanation = method._explained(call, target)  # noqa: SLF001
             except NotHeldError as reason:
-                bound.why_twice = str(reason)
+                bound.give_up(reason)
             else:
                 return found
             if isinstance(target, Residual):
@@ -206,15 +208,24 @@ class AttributionLoss(nn.Module):
         """Why the last step took second derivatives, "" if it did not; None before the first."""
         return None if self._bound is None else self._bound.last
 
-    def _why_twice(self, bound: Bound, inputs: Inputs, target: Target, additional: Any, *, shared: bool) -> str:
-        if isinstance(target, str) and target == "all":
-            return "each output is attributed"
-        if bound.why_twice is None:
+    def _through(self, bound: Bound, inputs: Inputs, target: Target, additional: Any) -> Callable[..., Any] | None:
+        """How gradients come without second derivatives; None, and the reason in `why_twice`, where they do not."""
+        every = isinstance(target, str) and target == "all"
+        if bound.why_twice is None and not every:
             output_shape(bound, inputs, additional)
-        if bound.why_twice or bound.only_held or self.double_backward is False:
-            return bound.why_twice or ""
-        work = bound.work * Arguments.ensure(inputs, additional).batch
-        return "" if work >= _PAYS[shared] else f"it is faster for a pass of {work:.1g} multiplications"
+        bound.last = "each output is attributed" if every else bound.why_twice
+        if bound.last:
+            return None
+        of_the_gradient = type(bound.method) in OF_THE_GRADIENT
+        shared = bound.may_share and of_the_gradient and _may_share(target)
+        if not bound.only_held and self.double_backward is None:
+            work = bound.work * Arguments.ensure(inputs, additional).batch
+            if work < _CHAINS and bound.may_chain and of_the_gradient:
+                return differentiate_chain
+            if work < _PAYS[shared]:
+                bound.last = f"it is faster for a pass of {work:.1g} multiplications"
+                return None
+        return differentiate_shared if shared else differentiate_held
 
     def bind(self, model: Callable[..., Any]) -> Bound:
         """The method on this model; made, and its wrapping checked, when the model is new."""
@@ -252,11 +263,11 @@ class AttributionLoss(nn.Module):
         return searches_its_graph(model)
 
     def choose_target(
-        self, bound: Bound, inputs: Inputs, target: Any, additional: Any, task: "_Task | None" = None
+        self, bound: Bound, inputs: Inputs, target: Any, additional: Any, task: Task | None = None
     ) -> Target:
         """What to attribute, by `outputs`."""
         if self.outputs == "residual":
-            return Residual(task or _Task(self.task_loss, target))
+            return Residual(task or Task(self.task_loss, target))
         if self.outputs in {None, "all"}:
             return self.outputs
         return choose_target(self.outputs, target, output_shape(bound, inputs, additional), self.generator)
@@ -310,20 +321,3 @@ def _may_share(target: Target) -> bool:
     """Whether what is attributed is a multiple of the task's own gradient: always so with one output."""
     single = type(target) is LinearTarget and target.weights.flatten(1).shape[1] == 1
     return target is None or isinstance(target, Residual) or single
-
-
-class _Task:
-    """The task loss of one batch, computed once for the same outputs."""
-
-    def __init__(self, task_loss: Callable[[Any, Any], Tensor], target: Any) -> None:
-        self._task_loss, self._target = task_loss, target
-        self._known: tuple[Any, Tensor] | None = None
-
-    def __call__(self, outputs: Any) -> Tensor:
-        if self._known is None or self._known[0] is not outputs:
-            value: Any = task_value(self._task_loss, outputs, self._target)
-            if not isinstance(value, Tensor) or value.ndim > 0:
-                what = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
-                raise ConfigurationError(f"the task loss must be a scalar (take its mean), got {what}.")
-            self._known = outputs, value
-        return self._known[1]

@@ -11,6 +11,7 @@ from axiograd._target import logits
 from axiograd._typing import Target
 from axiograd.attribution import LinearTarget
 from axiograd.errors import TargetError
+from axiograd.training.task import Task
 
 #: "target": the true class; "all": each output; "random": a random combination; "residual": what the task still gets
 #: wrong; None: what the method takes unasked.
@@ -93,7 +94,10 @@ class Residual(LinearTarget):
         tensor = logits(output)
         if not tensor.requires_grad:
             raise TargetError("the residual is the task's gradient by the outputs, and these outputs have none.")
-        (r,) = torch.autograd.grad(self.task(output), [tensor], retain_graph=True, allow_unused=True)
+        if isinstance(self.task, Task):
+            r = self.task.gradient(output, tensor)
+        else:
+            (r,) = torch.autograd.grad(self.task(output), [tensor], retain_graph=True, allow_unused=True)
         if r is None:
             raise TargetError("the task loss does not depend on the outputs that are attributed.")
         rows = r.reshape(len(r), -1)

@@ -82,7 +82,7 @@ class Lifted(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         inside = self.enter(args, kwargs)
         args, kwargs = inside.arguments()
-        return tree_map(lambda leaf: self._rescale(leaf, inside.rho), self.model(*args, **kwargs))
+        return self.leave(self.model(*args, **kwargs), inside.rho)
 
     def enter(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Inside:
         """The call that the model inside sees, and ρ."""
@@ -108,6 +108,10 @@ class Lifted(nn.Module):
             unit = unscaled(centred[i], factor)
             leaves[i] = unit if b is None else unit + b
         return Inside(leaves, structure, origins, shared, rho)
+
+    def leave(self, outputs: Any, rho: Tensor) -> Any:
+        """The outputs of the model inside, multiplied by ρ."""
+        return tree_map(lambda leaf: self._rescale(leaf, rho), outputs)
 
     def _origin(self, slot: Slot, x: Tensor) -> Tensor | None:
         name = self._held.get(None) or self._held.get(slot)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import random
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FunctionType, ModuleType
 from typing import Any
@@ -46,9 +46,9 @@ def modules_behind(model: Callable[..., Any]) -> list[nn.Module]:
     return [module] if module is not None else [captured for _, captured in captured_modules(model)]
 
 
-def _with_buffers(modules: list[nn.Module]) -> list[nn.Module]:
-    """All modules that have buffers, each once; `modules()` makes up names that nobody needs here."""
-    waiting, seen, found = list(modules), set(), []
+def with_buffers(model: Callable[..., Any]) -> list[nn.Module]:
+    """All modules behind a model that have buffers, each once; `modules()` makes up names that nobody needs here."""
+    waiting, seen, found = modules_behind(model), set(), []
     while waiting:
         module = waiting.pop()
         if module in seen:
@@ -56,14 +56,14 @@ def _with_buffers(modules: list[nn.Module]) -> list[nn.Module]:
         seen.add(module)
         if module._buffers:  # noqa: SLF001  # setattr would run a module's own __setattr__
             found.append(module)
-        waiting += [child for child in module._modules.values() if child is not None]  # noqa: SLF001
+        if module._modules:  # noqa: SLF001
+            waiting += [child for child in module._modules.values() if child is not None]  # noqa: SLF001
     return found
 
 
 @contextmanager
-def preserved_buffers(model: Callable[..., Any]) -> Iterator[None]:
-    """What a pass writes into buffers (BatchNorm's statistics) it writes into copies."""
-    owners = _with_buffers(modules_behind(model))
+def preserved_buffers(owners: Sequence[nn.Module]) -> Iterator[None]:
+    """What a pass writes into buffers (BatchNorm's statistics) of these modules it writes into copies."""
     if not owners:
         yield
         return
@@ -85,9 +85,9 @@ def preserved_buffers(model: Callable[..., Any]) -> Iterator[None]:
 
 
 @contextmanager
-def own_buffers(model: Callable[..., Any]) -> Iterator[None]:
-    """What a pass writes into buffers it writes into the model's own, not into the copies of another thread's look."""
-    with BUFFERS.shared(_with_buffers(modules_behind(model))):
+def own_buffers(owners: Sequence[nn.Module]) -> Iterator[None]:
+    """What a pass writes into buffers it writes into the modules' own, not into copies of another thread's look."""
+    with BUFFERS.shared(owners):
         yield
 
 

@@ -18,21 +18,21 @@ class Traffic:
         self._tracer: int | None = None
         self._depth = 0
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
+    def enter(self) -> None:
+        """Run a model, once nobody traces; to be followed by `leave`."""
         me = threading.get_ident()
         with self._changed:
             if self._tracer is not None:
                 self._changed.wait_for(lambda: self._tracer in {None, me})
             self._running[me] = self._running.get(me, 0) + 1
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._running[me] -= 1
-                if not self._running[me]:
-                    del self._running[me]
-                    self._changed.notify_all()
+
+    def leave(self) -> None:
+        me = threading.get_ident()
+        with self._changed:
+            self._running[me] -= 1
+            if not self._running[me]:
+                del self._running[me]
+                self._changed.notify_all()
 
     @property
     def is_mine(self) -> bool:

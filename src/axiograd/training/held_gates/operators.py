@@ -1,4 +1,4 @@
-"""How each function of torch is recorded on a tape, and replayed at another input with its gates held.
+"""Which functions of torch are linear, which are gates, and what is said where one is neither.
 
 Linear functions are called again; a gate leaves behind which piece, entry or order counted, and from then on is linear
 too. Whatever is in no table cannot be held, and the step goes by double backward.
@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import torch
-from torch import Tensor
-from torch.nn import functional as F
-
 #: A position or a keyword.
 Place = int | str
 
 
 class NotHeldError(Exception):
     """Why this step cannot be made with held gates."""
+
+
+class NotChainError(NotHeldError):
+    """Why a model is not a chain of layers whose formulas are known."""
 
 
 class NotSharedError(NotHeldError):
@@ -146,220 +146,11 @@ def check_linear(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any], mo
             raise NotHeldError("einsum multiplies two values that depend on the input.")
     if "div" in name and (moves(args[1:]) or moves(kwargs) or kwargs.get("rounding_mode") is not None):
         raise NotHeldError(f"{name} divides by a value that depends on the input, or rounds.")
-    if name == "batch_norm" and (moves(args[1:]) or moves(kwargs) or _argument(args, kwargs, 5, "training", False)):
+    if name == "batch_norm" and (moves(args[1:]) or moves(kwargs) or argument(args, kwargs, 5, "training", False)):
         raise NotHeldError("batch_norm normalises by statistics of the batch.")
     if kwargs.get("out") is not None:
         raise NotHeldError(f"{name} writes into out=.")
 
 
-def _argument(args: tuple[Any, ...], kwargs: Mapping[str, Any], position: int, name: str, default: Any) -> Any:
+def argument(args: tuple[Any, ...], kwargs: Mapping[str, Any], position: int, name: str, default: Any) -> Any:
     return args[position] if len(args) > position else kwargs.get(name, default)
-
-
-def _relu(call: HeldCall) -> Any:
-    y = call.run()
-    return call.hold(y, _pick, call.args[0], y.detach() > 0)
-
-
-def _leaky_relu(call: HeldCall) -> Any:
-    positive = call.args[0].detach() > 0
-    slope = _argument(call.args, call.kwargs, 1, "negative_slope", 0.01)
-    return call.hold(call.run(), _two_slopes, call.args[0], positive, slope)
-
-
-def _prelu(call: HeldCall) -> Any:
-    x, weight = call.args
-    if call.moves(weight):
-        raise NotHeldError("prelu has a slope that depends on the input.")
-    return call.hold(call.run(), _parametric, x, x.detach() > 0, weight)
-
-
-def _clamp(call: HeldCall) -> Any:
-    x = call.args[0].detach()
-    low = _argument(call.args, call.kwargs, 1, "min", None)
-    high = _argument(call.args, call.kwargs, 2, "max", None)
-    if any(isinstance(bound, Tensor) and bound.requires_grad for bound in (low, high)):
-        raise NotHeldError("clamp has a bound that is trained or depends on the input.")
-    inside = torch.ones_like(x, dtype=torch.bool) if low is None else x >= low
-    return _bounded(call, inside if high is None else inside & (x <= high))
-
-
-def _clamp_min(call: HeldCall) -> Any:
-    bound = _argument(call.args, call.kwargs, 1, "min", None)
-    if isinstance(bound, Tensor):
-        raise NotHeldError("clamp_min has a tensor for a bound.")
-    return _bounded(call, call.args[0].detach() >= bound)
-
-
-def _clamp_max(call: HeldCall) -> Any:
-    bound = _argument(call.args, call.kwargs, 1, "max", None)
-    if isinstance(bound, Tensor):
-        raise NotHeldError("clamp_max has a tensor for a bound.")
-    return _bounded(call, call.args[0].detach() <= bound)
-
-
-def _hardtanh(call: HeldCall) -> Any:
-    x = call.args[0].detach()
-    low = _argument(call.args, call.kwargs, 1, "min_val", -1.0)
-    high = _argument(call.args, call.kwargs, 2, "max_val", 1.0)
-    return _bounded(call, (x > low) & (x < high))
-
-
-def _relu6(call: HeldCall) -> Any:
-    x = call.args[0].detach()
-    return _bounded(call, (x > 0) & (x < 6))  # noqa: PLR2004 (its name says so)
-
-
-def _threshold(call: HeldCall) -> Any:
-    return _bounded(call, call.args[0].detach() > _argument(call.args, call.kwargs, 1, "threshold", None))
-
-
-def _hardshrink(call: HeldCall) -> Any:
-    y = call.run()
-    return call.hold(y, _pick, call.args[0], y.detach() != 0)
-
-
-def _bounded(call: HeldCall, inside: Tensor) -> Any:
-    y = call.run()
-    return call.hold(y, torch.where, inside, call.args[0], y.detach().masked_fill(inside, 0), added=(2,))
-
-
-def _abs(call: HeldCall) -> Any:
-    sign = call.args[0].detach().sign()
-    return call.hold(call.run(), torch.mul, call.args[0], sign)
-
-
-def _larger(call: HeldCall) -> Any:
-    a, b = call.args[0], _argument(call.args, call.kwargs, 1, "other", None)
-    smaller_wins = call.function.__name__ in {"minimum", "min", "fmin"}
-    first = (a.detach() < b.detach()) if smaller_wins else (a.detach() > b.detach())
-    # Where both are equal, autograd shares the gradient.
-    share = first.to(a.dtype) + 0.5 * (a.detach() == b.detach())
-    return call.hold(
-        call.run(), _mixed, a, b, share, added=[i for i, side in enumerate((a, b)) if not call.moves(side)]
-    )
-
-
-def _extreme(call: HeldCall) -> Any:
-    """max and min: of all, along a dimension, or of two tensors."""
-    other = _argument(call.args, call.kwargs, 1, "other", None)
-    if isinstance(other, Tensor):
-        return _larger(call)
-    if "dim" in call.kwargs or len(call.args) > 1:
-        return _ordered(call)
-    return _tied(call, None, keepdim=False)
-
-
-def _ordered(call: HeldCall) -> Any:
-    """Functions that return values and their indices along one dimension."""
-    result = call.run()
-    dim = {"topk": 2, "kthvalue": 2}.get(call.function.__name__, 1)
-    along = _argument(call.args, call.kwargs, dim, "dim", -1)
-    values, indices = result
-    x = call.args[0]
-    if x.dim() == 0:
-        raise NotHeldError(f"{call.function.__name__} of a single number.")
-    if values.dim() < x.dim():
-        indices = indices.unsqueeze(along)
-    call.hold(values, _entries, x, indices, along, values.shape)
-    return result
-
-
-def _amax(call: HeldCall) -> Any:
-    dims = _argument(call.args, call.kwargs, 1, "dim", ())
-    return _tied(call, dims or None, keepdim=bool(_argument(call.args, call.kwargs, 2, "keepdim", False)))
-
-
-def _tied(call: HeldCall, dims: Any, *, keepdim: bool) -> Any:
-    """The largest or smallest, where several that are equal share."""
-    x, y = call.args[0].detach(), call.run()
-    dims = tuple(range(x.dim())) if dims is None else dims
-    wide = y.detach() if keepdim else x.amax(dims, keepdim=True)
-    if not keepdim:
-        wide = y.detach().reshape(wide.shape)
-    share = (x == wide).to(x.dtype)
-    share /= share.sum(dims, keepdim=True)
-    return call.hold(y, _weighted_sum, call.args[0], share, dims, keepdim)
-
-
-def _max_pool(call: HeldCall) -> Any:
-    name = call.function.__name__
-    dims = int(name[-2])
-    adaptive = name.startswith("adaptive")
-    place = 2 if adaptive else 6
-    wanted = _argument(call.args, call.kwargs, place, "return_indices", False)
-    kwargs = {key: value for key, value in call.kwargs.items() if key != "return_indices"}
-    y, winners = getattr(F, name)(*call.args[:place], **kwargs, return_indices=True)
-    call.hold(y, _winners, call.args[0], winners.flatten(-dims), dims, y.shape)
-    return (y, winners) if wanted else y
-
-
-def _dropout(call: HeldCall) -> Any:
-    name = call.function.__name__
-    in_place = name.endswith("_") or bool(_argument(call.args, call.kwargs, 3, "inplace", False))
-    share = _argument(call.args, call.kwargs, 1, "p", 0.5)
-    training = _argument(call.args, call.kwargs, 2, "training", call.kwargs.get("train", True))
-    x = call.args[0]
-    if not training:
-        return call.hold(call.run(), torch.clone, x)
-    # The mask that the function would have drawn: it multiplies, so ones become the mask.
-    mask = getattr(F, name.rstrip("_"))(torch.ones_like(x.detach()), share, training=True)
-    return call.hold(x.mul_(mask) if in_place else x * mask, torch.mul, x, mask)
-
-
-GATES: dict[str, Callable[[HeldCall], Any]] = {
-    "relu": _relu,
-    "leaky_relu": _leaky_relu,
-    "prelu": _prelu,
-    "clamp": _clamp,
-    "clip": _clamp,
-    "clamp_min": _clamp_min,
-    "clamp_max": _clamp_max,
-    "hardtanh": _hardtanh,
-    "relu6": _relu6,
-    **dict.fromkeys(("threshold", "_threshold"), _threshold),
-    "hardshrink": _hardshrink,
-    **dict.fromkeys(("abs", "absolute", "__abs__"), _abs),
-    **dict.fromkeys(("maximum", "minimum", "fmax", "fmin"), _larger),
-    **dict.fromkeys(("max", "min"), _extreme),
-    **dict.fromkeys(("amax", "amin"), _amax),
-    **dict.fromkeys(("sort", "topk", "kthvalue"), _ordered),
-    **dict.fromkeys((f"{kind}max_pool{d}d" for kind in ("", "adaptive_") for d in (1, 2, 3)), _max_pool),
-    **dict.fromkeys(("dropout", "dropout1d", "dropout2d", "dropout3d"), _dropout),
-}
-
-
-#: Where gates take the word to work in place, if not by name.
-INPLACE = {"relu": 1, "relu6": 1, "leaky_relu": 2, "hardtanh": 3, "threshold": 3} | dict.fromkeys(
-    ("dropout", "dropout1d", "dropout2d", "dropout3d"), 3
-)
-
-
-def _pick(x: Tensor, mask: Tensor) -> Tensor:
-    return x * mask
-
-
-def _two_slopes(x: Tensor, positive: Tensor, slope: float) -> Tensor:
-    return torch.where(positive, x, x * slope)
-
-
-def _parametric(x: Tensor, positive: Tensor, weight: Tensor) -> Tensor:
-    if weight.numel() > 1:
-        weight = weight.reshape(-1, *[1] * (x.dim() - 2))
-    return torch.where(positive, x, x * weight)
-
-
-def _mixed(a: Tensor, b: Tensor, share: Tensor) -> Tensor:
-    return a * share + b * (1 - share)
-
-
-def _entries(x: Tensor, indices: Tensor, dim: int, shape: torch.Size) -> Tensor:
-    return x.gather(dim, indices).reshape(shape)
-
-
-def _weighted_sum(x: Tensor, share: Tensor, dims: Any, keepdim: bool) -> Tensor:
-    return (x * share).sum(dims, keepdim=keepdim)
-
-
-def _winners(x: Tensor, winners: Tensor, dims: int, shape: torch.Size) -> Tensor:
-    return x.flatten(-dims).gather(-1, winners).reshape(shape)

@@ -9,9 +9,8 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
+from axiograd.training.held_gates.gates import GATES, INPLACE
 from axiograd.training.held_gates.operators import (
-    GATES,
-    INPLACE,
     LINEAR,
     LOOKS,
     SHAPED,

@@ -12,6 +12,7 @@ the task's own output gradient r, sample by sample, even those products are shar
 a plain training step at a shifted input (Etmann: A closer look at double backpropagation, 2019).
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -22,21 +23,59 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.utils import _pytree as pytree
 
-from axiograd.attribution.arguments import Arguments, Model
-from axiograd.attribution.passes import Pass, Score, check_finite, leaves
+from axiograd.attribution.arguments import Arguments, Model, zeros_like
+from axiograd.attribution.passes import Pass, Score, leaves
 from axiograd.training.held_gates.checkpointing import without_checkpoints
+from axiograd.training.held_gates.multiples import ROUNDING, common, multiples, per_sample
 from axiograd.training.held_gates.operators import NotHeldError, NotSharedError
 from axiograd.training.held_gates.recorder import Recorder
 from axiograd.training.held_gates.tape import Entry, Logged, Tape, Tensors
-from axiograd.training.targets import negligible
 
-#: In units of the number format's own rounding: two gradients closer than this are multiples of each other.
-_ROUNDING = 64
+
+class HeldPass(ABC):
+    """A forward pass that can be made again with its gates held, whose gradient belongs to ρ, and u = s·ρ."""
+
+    cotangent: Tensor | None = None
+    scale: Tensor | None = None
+    #: Whether ρ = r for every sample.
+    shared: bool = False
+    gradients: tuple[Tensor, ...] = ()
+
+    @property
+    @abstractmethod
+    def kept(self) -> Tensors:
+        """What it needs until it is differentiated, unchanged."""
+
+    @abstractmethod
+    def weight_gradients(
+        self, inputs: Sequence[Tensor], tensors: Tensors, *, linear: bool, times: Tensor | None = None
+    ) -> tuple[list[Tensor | None], dict[int, Tensor]]:
+        """∇θ of ρ·F_gates(inputs), layer by layer, each sample so many times, and the outputs."""
+
+    @abstractmethod
+    def plain_gradients(
+        self, inputs: Sequence[Tensor], tensors: Tensors, r: Tensor
+    ) -> tuple[list[Tensor | None], list[Tensor | None]]:
+        """∇θ and ∇x of r·F(x)."""
+
+    def multiple(self, r: Tensor | None) -> float | Tensor | None:
+        """What r is times ρ: a number, or one for each sample; None if there is none."""
+        rho = self.cotangent
+        if self.shared and r is not None and rho is not None and torch.equal(r, rho):
+            return 1.0
+        if r is None or rho is None or not bool(r.any()):
+            return 0.0
+        square = float(rho.double().square().sum())
+        if not self.shared or square == 0:
+            return None
+        times = float((r.double() * rho.double()).sum()) / square
+        rest = float((r.double() - times * rho.double()).norm() / r.double().norm())
+        return times if rest <= ROUNDING * torch.finfo(r.dtype).eps else multiples(r, rho)
 
 
 @dataclass(eq=False)
-class Held:
-    """A forward pass that can be made again with its gates held, and the output gradients that go with it."""
+class Held(HeldPass):
+    """Such a pass of any model, by the tape that was written of it."""
 
     tape: Tape
     roots: tuple[Tensor, ...]
@@ -47,12 +86,10 @@ class Held:
     #: Of each entry that has weights, the gradients of its results.
     output_gradients: dict[Entry, tuple[Tensor | None, ...]] = field(default_factory=dict)
     outputs: tuple[int, ...] = ()
-    #: Shared with the task: what the output gradients belong to, ρ; u = s·ρ.
-    cotangent: Tensor | None = None
-    scale: Tensor | None = None
-    #: Whether ρ = r for every sample.
-    shared: bool = False
-    gradients: tuple[Tensor, ...] = ()
+
+    @property
+    def kept(self) -> Tensors:
+        return Tensors(self.tape.weights, self.tape.fixed)
 
     def differentiate(
         self, outputs: Sequence[Tensor], u: Sequence[Tensor], *, retain_graph: bool
@@ -70,9 +107,8 @@ class Held:
         return tuple(torch.zeros_like(x) if g is None else g for x, g in zip(self.roots, found, strict=False))
 
     def weight_gradients(
-        self, inputs: Sequence[Tensor], tensors: Tensors, *, linear: bool
+        self, inputs: Sequence[Tensor], tensors: Tensors, *, linear: bool, times: Tensor | None = None
     ) -> tuple[list[Tensor | None], dict[int, Tensor]]:
-        """∇θ of u·F_gates(inputs), layer by layer, and the outputs."""
         total: list[Tensor | None] = [None] * len(tensors.weights)
 
         def weigh(entry: Entry, call: Callable[[Sequence[Tensor]], Any]) -> Any:
@@ -82,7 +118,7 @@ class Held:
                 result = call(weights)
             made = [r for r in pytree.tree_leaves(result) if isinstance(r, Tensor)]
             pairs = [
-                (r, g)
+                (r, g if times is None else per_sample(times, g) * g)
                 for r, g in zip(made, self.output_gradients[entry], strict=True)
                 if g is not None and r.requires_grad
             ]
@@ -91,7 +127,7 @@ class Held:
                     [r for r, _ in pairs], list(own.values()), [g for _, g in pairs], allow_unused=True
                 )
                 for i, gradient in zip(own, found, strict=True):
-                    _add(total, i, gradient)
+                    add_gradient(total, i, gradient)
             return pytree.tree_map_only(Tensor, Tensor.detach, result)
 
         with torch.no_grad(), self.as_recorded():
@@ -109,32 +145,20 @@ class Held:
             found = torch.autograd.grad(values[self.outputs[0]], [*own, *roots], r, allow_unused=True)
         return list(found[: len(own)]), list(found[len(own) :])
 
-    def multiple(self, r: Tensor | None) -> float | None:
-        """The number that r is times ρ, the same for all samples; None if there is none."""
-        rho = self.cotangent
-        if r is None or rho is None or not bool(r.any()):
-            return 0.0
-        square = float(rho.double().square().sum())
-        if not self.shared or square == 0:
-            return None
-        times = float((r.double() * rho.double()).sum()) / square
-        rest = float((r.double() - times * rho.double()).norm() / r.double().norm())
-        return times if rest <= _ROUNDING * torch.finfo(r.dtype).eps else None
-
     def as_recorded(self) -> AbstractContextManager[Any]:
         enabled = self.autocast is not None
         return torch.autocast(self.device, dtype=self.autocast, enabled=enabled)
 
 
-def _add(total: list[Tensor | None], index: int, gradient: Tensor | None) -> None:
+def add_gradient(total: list[Tensor | None], index: int, gradient: Tensor | None) -> None:
     if gradient is not None:
         before = total[index]
         total[index] = gradient if before is None else before + gradient
 
 
-def _for_hooks(held: Held, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
+def _for_hooks(held: HeldPass, gradients: Sequence[Tensor | None]) -> list[Tensor | None]:
     """Zeros for weights that nothing reaches but whose hooks are called all the same."""
-    pairs = zip(held.tape.weights, gradients, strict=True)
+    pairs = zip(held.kept.weights, gradients, strict=True)
     return [torch.zeros_like(w) if g is None and w._backward_hooks else g for w, g in pairs]  # noqa: SLF001
 
 
@@ -161,62 +185,62 @@ class _Gradient(torch.autograd.Function):
         return (None, None, *(values[slot] for slot in held.outputs), *_for_hooks(held, weights))
 
 
-class _Outputs(torch.autograd.Function):
+class Outputs(torch.autograd.Function):
     """F(x) as a function of x and the weights, with a second way in, for the direction that a prior asks for."""
 
     @staticmethod
-    def forward(ctx: Any, held: Held, outputs: Tensor, n: int, *tensors: Tensor) -> tuple[Tensor, ...]:
+    def forward(ctx: Any, held: HeldPass, outputs: Tensor, n: int, *tensors: Tensor) -> tuple[Tensor, ...]:
         ctx.held, ctx.n = held, n
-        ctx.save_for_backward(*tensors, *held.tape.fixed)
+        ctx.save_for_backward(*tensors, *held.kept.fixed)
         ctx.set_materialize_grads(False)
-        return outputs.clone(), *(x.new_zeros(()).expand(x.shape) for x in tensors[:n])
+        return outputs.clone(), *zeros_like(tensors[:n])
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, r: Tensor | None, *directions: Tensor | None) -> tuple[Any, ...]:
-        held: Held = ctx.held
-        n, m = ctx.n, ctx.n + len(held.tape.weights)
+        held: HeldPass = ctx.held
+        n, m = ctx.n, ctx.n + len(held.kept.weights)
         x, tensors = ctx.saved_tensors[:n], Tensors(ctx.saved_tensors[n:m], ctx.saved_tensors[m:])
         asked = any(v is not None for v in directions)
         shift = [torch.zeros_like(xi) if v is None else v for v, xi in zip(directions, x, strict=True)]
         times = held.multiple(r)
         by_x: list[Tensor | None] = [None] * n
-        if times:
+        wanted_by_x = ctx.needs_input_grad[3 : 3 + n]
+        if isinstance(times, Tensor):
+            moved = [xi + v / per_sample(times, v) for xi, v in zip(x, shift, strict=True)] if asked else list(x)
+            weights, _ = held.weight_gradients(moved, tensors, linear=False, times=times)
+            by_x = [per_sample(times, g) * g for g in held.gradients]
+        elif times:
             moved = [torch.add(xi, v, alpha=1 / times) for xi, v in zip(x, shift, strict=True)] if asked else list(x)
             weights, _ = held.weight_gradients(moved, tensors, linear=False)
             if times != 1:
                 weights = [None if w is None else w * times for w in weights]
-            by_x = [times * g for g in held.gradients]
+            by_x = [times * g if wanted else None for g, wanted in zip(held.gradients, wanted_by_x, strict=True)]
         else:
             weights = [None] * len(tensors.weights)
             if r is not None and times is None:
                 weights, by_x = held.plain_gradients(x, tensors, r)
             if asked:
                 for i, gradient in enumerate(held.weight_gradients(shift, tensors, linear=True)[0]):
-                    _add(weights, i, gradient)
-        by_x = [g if wanted else None for g, wanted in zip(by_x, ctx.needs_input_grad[3 : 3 + n], strict=True)]
+                    add_gradient(weights, i, gradient)
+        by_x = [g if wanted else None for g, wanted in zip(by_x, wanted_by_x, strict=True)]
         return (None, None, None, *by_x, *_for_hooks(held, weights))
 
 
-class _Direction(torch.autograd.Function):
+class Direction(torch.autograd.Function):
     """g = s·Jᵀρ: hands s·v back to where the outputs came from."""
 
     @staticmethod
-    def forward(ctx: Any, held: Held, *ways: Tensor) -> tuple[Tensor, ...]:  # noqa: ARG004 (only their gradients matter)
+    def forward(ctx: Any, held: HeldPass, *ways: Tensor) -> tuple[Tensor, ...]:  # noqa: ARG004 (only their gradients matter)
         ctx.held = held
-        return tuple(_per_sample(held.scale, g) * g for g in held.gradients)
+        if held.scale is None:
+            raise NotHeldError("the gradient of this pass is no multiple of the task's.")
+        return tuple(per_sample(held.scale, g) * g for g in held.gradients)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *directions: Tensor) -> tuple[Tensor | None, ...]:
-        return (None, *(_per_sample(ctx.held.scale, v) * v for v in directions))
-
-
-def _per_sample(scale: Tensor | None, like: Tensor) -> Tensor:
-    """One number per sample, to be multiplied with what has more dimensions."""
-    if scale is None:
-        raise NotHeldError("the gradient of this pass is no multiple of the task's.")
-    return scale.to(like.dtype).reshape(-1, *[1] * (like.dim() - 1))
+        return (None, *(per_sample(ctx.held.scale, v) * v for v in directions))
 
 
 def record(
@@ -260,7 +284,6 @@ def differentiate_held(model: Model, arguments: Arguments, score: Score, *, crea
     held.outputs = tuple(held.outputs[i] for i, _ in used)
     held.gradients = held.differentiate([moving[i] for i, _ in used], [u.detach() for _, u in used], retain_graph=True)
     gradients = _Gradient.apply(held, len(used), *(u for _, u in used), *held.tape.weights)  # type: ignore[no-untyped-call]
-    check_finite(x, scores, gradients)
     return Pass(outputs, scores, gradients)
 
 
@@ -279,15 +302,14 @@ def differentiate_shared(
         raise NotSharedError(f"{len(moving)} outputs depend on the input, and the task may use all of them.")
     if not held.tape.keeps_rows:
         raise NotSharedError("samples of the batch may depend on each other.")
-    result, *ways = _Outputs.apply(held, moving[0].detach(), len(x), *x, *held.tape.weights)  # type: ignore[no-untyped-call]
+    result, *ways = Outputs.apply(held, moving[0].detach(), len(x), *x, *held.tape.weights)  # type: ignore[no-untyped-call]
     outputs = pytree.tree_map_only(Tensor, lambda t: result if t is moving[0] else t, outputs)
     scores = one_score(score(outputs))
     (u,) = torch.autograd.grad(scores.sum(), result, retain_graph=True)
     (r,) = torch.autograd.grad(task(outputs), result, retain_graph=True)
-    held.cotangent, held.scale, held.shared = _common(u, r)
+    held.cotangent, held.scale, held.shared = common(u, r)
     held.gradients = held.differentiate(moving, [held.cotangent], retain_graph=False)
-    gradients = _Direction.apply(held, *ways)  # type: ignore[no-untyped-call]
-    check_finite(x, scores, gradients)
+    gradients = Direction.apply(held, *ways)  # type: ignore[no-untyped-call]
     return Pass(outputs, scores, gradients)
 
 
@@ -295,21 +317,3 @@ def one_score(scores: Tensor) -> Tensor:
     if scores.dim() != 1:
         raise NotHeldError("each output is attributed.")
     return scores
-
-
-def _common(u: Tensor, r: Tensor) -> tuple[Tensor, Tensor, bool]:
-    """ρ and s with u = s·ρ for every sample, and whether ρ = r.
-
-    Where r is too small to be divided by, or u no multiple of it, ρ = u.
-    """
-    flat_u, flat_r = u.flatten(1) if u.dim() > 1 else u[:, None], r.flatten(1) if r.dim() > 1 else r[:, None]
-    largest = flat_r.abs().amax(1, keepdim=True)
-    fits = largest >= negligible(r.dtype)
-    unit = flat_r / torch.where(fits, largest, torch.ones_like(largest))
-    s = (flat_u * unit).sum(1, keepdim=True) / unit.square().sum(1, keepdim=True).clamp(min=0.5)
-    rest = (flat_u - s * unit).norm(dim=1, keepdim=True)
-    fits &= rest <= _ROUNDING * torch.finfo(r.dtype).eps * flat_u.norm(dim=1, keepdim=True)
-    nothing = (flat_u == 0).all(1, keepdim=True) & (flat_r == 0).all(1, keepdim=True)
-    rho = torch.where(fits, flat_r, flat_u).reshape(r.shape)
-    scale = torch.where(fits, s / torch.where(fits, largest, torch.ones_like(largest)), torch.ones_like(s))
-    return rho, scale[:, 0], bool((fits | nothing).all())
