@@ -20,6 +20,7 @@ def tiny(monkeypatch):
         cached.cache_clear()
 
 
+@pytest.mark.long
 def test_quick(tiny, quick):
     done = quick("conversion")
     rows = {row[1]: row for row in done.table.rows}

@@ -1,5 +1,6 @@
 """Table 3 in its quick form and at full scale in miniature."""
 
+import pytest
 import torch
 from torch.testing import assert_close
 
@@ -33,6 +34,7 @@ def test_draws_depend_on_the_chunk_alone(quick, small, tmp_path):
     assert read(tmp_path / "table3" / "quick.json").get(**last.key) == alone
 
 
+@pytest.mark.long
 def test_full_scale(full, tmp_path):
     done = full("table3")
     assert {row[0] for row in done.table.rows} == {

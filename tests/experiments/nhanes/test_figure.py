@@ -129,6 +129,7 @@ def test_plan_of_the_paper():
     assert plan.settings["references"] == [1, 2, 4, 8, 16, 32, 64, 128]
 
 
+@pytest.mark.long
 def test_quick_form_end_to_end(tmp_path, monkeypatch):
     # Fewer and smaller than the quick form, which takes half a minute.
     monkeypatch.setattr(nhanes_plan, "load", lambda scale: procedural(400, 12))
