@@ -7,6 +7,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -116,8 +117,7 @@ def trace(model: Callable[..., Any], arguments: NamedArguments, *, static: bool 
                 hidden = undeclared_aliases(exported.graph)
                 refuse_hidden_aliases(hidden)
                 opened |= hidden
-            table = {op: how for op, how in dict(default_decompositions()).items() if _name(op) in opened}
-            exported = exported.run_decompositions(table)
+            exported = exported.run_decompositions(_parts_of(opened))
     _require_real(exported)
     return _program(exported, original, arguments)
 
@@ -157,6 +157,17 @@ def _export(
 def _name(op: Any) -> str:
     schema = getattr(op, "_schema", None)
     return schema.name if schema is not None else ""
+
+
+def _parts_of(names: set[str]) -> dict[Any, Callable[..., Any]]:
+    """How torch takes operators apart: the table takes longer than many a proof, and ATen's does not change."""
+    whole = _decompositions() if all(name.startswith("aten::") for name in names) else dict(default_decompositions())
+    return {op: how for op, how in whole.items() if _name(op) in names}
+
+
+@cache
+def _decompositions() -> dict[Any, Callable[..., Any]]:
+    return dict(default_decompositions())
 
 
 def _without_rule(graph: fx.Graph) -> set[str]:
