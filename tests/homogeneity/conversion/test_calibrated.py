@@ -36,10 +36,10 @@ class Residual(nn.Module):
         return (self.norms[1](self.second(h)) + x).relu_()
 
 
-def _network(**kwargs):
+def _network(blocks=2, **kwargs):
     stem = [nn.Conv2d(3, 8, 3, stride=2), nn.BatchNorm2d(8), nn.ReLU(inplace=True), nn.MaxPool2d(2)]
     head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Dropout(), nn.Linear(8, 5)]
-    return _warm(nn.Sequential(*stem, Residual(8, **kwargs), Residual(8, **kwargs), *head), (3, 20, 20))
+    return _warm(nn.Sequential(*stem, *(Residual(8, **kwargs) for _ in range(blocks)), *head), (3, 20, 20))
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +155,7 @@ def test_probabilities_are_refused():
 
 
 def test_activations_beyond_the_memory_are_put_into_a_file(images):
-    net = _network()
+    net = _network(blocks=1)
     one, two = (to_xdnn(net, images[:4], calibration=Calibration(images, memory=gib)).model for gib in (4.0, 0.0))
     assert torch.equal(one(images[:8]), two(images[:8]))
 
@@ -252,7 +252,7 @@ def test_a_norm_before_the_convolution():
 
 
 def test_it_is_the_same_every_time_and_the_model_stays_as_it_was(images):
-    net = _network().train()
+    net = _network(blocks=1).train()
     before, state = copy.deepcopy(net.state_dict()), torch.get_rng_state()
     one, two = (to_xdnn(net, images[:4], calibration=images).model for _ in range(2))
     assert torch.equal(one(images[:8]), two(images[:8]))
@@ -273,7 +273,7 @@ def test_tensors_loaders_and_generators_are_one(images):
 
 
 def test_it_is_saved_loaded_and_trained(images):
-    net = _network(capped=True)
+    net = _network(blocks=1, capped=True)
     model = to_xdnn(net, images[:4], calibration=images).model
     expected = model(images[:6])
     file = io.BytesIO()
@@ -281,7 +281,7 @@ def test_it_is_saved_loaded_and_trained(images):
     file.seek(0)
     for twin in (torch.load(file, weights_only=False), copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         assert torch.equal(twin(images[:6]), expected)
-    other = to_xdnn(_network(capped=True), images[:4], calibration=Calibration(images, patches=1)).model
+    other = to_xdnn(_network(blocks=1, capped=True), images[:4], calibration=Calibration(images, patches=1)).model
     other.load_state_dict(model.state_dict())
     assert torch.equal(other(images[:6]), expected)
     model(images).square().mean().backward()
