@@ -168,7 +168,7 @@ _NOTE = (
     "can reach. λ of the priors was chosen among two with the first seed on 500 further samples of the training set, "
     "and so were the learning rate, the same for all, and the form of the positions of the networks built so: on "
     "held-out samples of Fashion-MNIST (one seed, 3,000 samples, 12 epochs at 2e-3) positions as factors gave 76.7, "
-    "relative ones alone 71.7, regular networks 79.9, lifted and then trained 79.1, lifted after training 74.6; after 4 "
-    "epochs all of them were 10 to 16 points lower."
+    "relative ones alone 71.7, regular networks 79.9, lifted and then trained 79.1, lifted after training 74.6; after "
+    "4 epochs all of them were 10 to 16 points lower."
 )
 ITEM = Item("transformers", "Transformers as X-DNNs", plan, table, scales=("quick", "real"))
