@@ -15,7 +15,7 @@ except ImportError as error:  # pragma: no cover - an extra
     raise MissingExtraError("transformers", "text", "WatchTrainer") from error
 
 
-class WatchTrainer(TrainerCallback):  # type: ignore[misc]  # transformers has no types here
+class WatchTrainer(TrainerCallback):
     """Adds share in masks and completeness gap of the watched samples to the metrics of every evaluation.
 
     They are in what `evaluate` returns (as ``eval_attribution_…``, so that the best model can be chosen by them) and in

@@ -17,7 +17,7 @@ except ImportError as error:  # pragma: no cover - an extra
     raise MissingExtraError("lightning", "train", "WatchLightning") from error
 
 
-class WatchLightning(Callback):  # type: ignore[misc]  # Lightning has no types here
+class WatchLightning(Callback):
     """Logs share in masks, completeness gap and heat maps of the watched samples after every validation.
 
     `part` names the attribute of the LightningModule that is the network. Numbers go where `self.log` sends them, so

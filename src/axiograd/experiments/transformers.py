@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work
+from axiograd.experiments.item import Cell, Item, Plan, Setting, Stage, Table, Work
 from axiograd.experiments.records import Piece, Records, mean_and_std
 from axiograd.experiments.transformer_training import (
     BATCH,
@@ -91,7 +91,7 @@ def plan(setting: Setting) -> Plan:
         "fractions": list(FRACTIONS),
     }
     data = ", ".join(TITLES[name] for name in sets).replace("docstrings", "docstrings of Python's standard library")
-    stages = [partial(networks, seed) for seed in seeds]
+    stages: list[Stage] = [partial(networks, seed) for seed in seeds]
     stages[1:1] = [choice]
     return Plan(data, settings, (*stages, *(partial(shortcuts, seed) for seed in seeds)))
 
