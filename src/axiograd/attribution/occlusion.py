@@ -79,6 +79,7 @@ class Occlusion(Attribution):
         wide = torch.promote_types(score.dtype, torch.float32)
         total = torch.zeros(several, dtype=wide, device=x.device)
         count = torch.zeros(x.shape[1:], dtype=wide, device=x.device)
+        outputs = (slice(None),) * (score.dim() - 1)
         for window in self.windows(x.shape):
             features[place] = x.clone()
             features[place][window] = baseline[window]
@@ -86,7 +87,7 @@ class Occlusion(Attribution):
             with preserved_buffers(with_buffers(call.model)) if call.is_training_step else nullcontext():
                 without = self._score(run(call.model, arguments, features), call.target, arguments.batch)
             lost = (score - without).to(wide).movedim(0, -1)
-            total[(..., *window)] += lost.reshape(*lost.shape, *[1] * (x.dim() - 1))
+            total[outputs + window] += lost.reshape(*lost.shape, *[1] * (x.dim() - 1))
             count[window[1:]] += 1
         return (total / count).to(x.dtype)
 
