@@ -188,8 +188,7 @@ def render_held(records: Records, networks: dict[str, MeasuredNetwork]) -> str:
         "A training step with a prior, in plain steps: processor time, medians of ratios in interleaved rounds, one "
         "thread, after five steps of each, because the first ones check the proof more often; peak memory of one step "
         "above model and inputs, wanted at most 1.25 for the residual. Wanted are the residual's time, and 2.3 for the "
-        "true class and random combinations. ²: differentiated twice, because the network is small, or is not "
-        "piecewise linear (lifted)."
+        "true class and random combinations. ²: differentiated twice, because the network is small."
     )
     return f"# What a prior costs\n\n{table}\n\n{note}\n\n{provenance(records)}\n"
 
