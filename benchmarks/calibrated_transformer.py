@@ -33,7 +33,7 @@ def accuracy(model: nn.Module, x: Tensor, y: Tensor) -> float:
 def measured(seed: int) -> dict[str, Any]:
     data = load("fashion-mnist", 3000, 1000)
     x, y, train = data.test.inputs, data.test.targets, data.train.inputs
-    original = fitted(data, seed, homogeneous=False).eval()
+    original = fitted(data, seed, "regular").eval()
     line: dict[str, Any] = {"original": accuracy(original, x, y)}
     line["lift"] = accuracy(axiograd.to_xdnn(original, train[:16], how="lift").model.eval(), x, y)
     line["strip"] = accuracy(axiograd.to_xdnn(original, train[:16]).model.eval(), x, y)
@@ -43,7 +43,7 @@ def measured(seed: int) -> dict[str, Any]:
         fitted_ = axiograd.to_xdnn(original, train[:16], calibration=calibration)
         line[f"seconds_{n}"] = round(time.process_time() - start, 1)
         line[f"fitted_{n}"], line["exact"] = accuracy(fitted_.model.eval(), x, y), fitted_.certificate.exact
-    line["built"] = accuracy(fitted(data, seed, homogeneous=True).eval(), x, y)
+    line["built"] = accuracy(fitted(data, seed, "built").eval(), x, y)
     return line
 
 
