@@ -187,7 +187,8 @@ _LINKS: dict[type[nn.Module], Callable[[Any], Link]] = {
 }
 _DROPOUT = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 #: As they were when this module was read: somebody may put others in their place.
-_FORWARD: dict[type[nn.Module], Any] = {kind: kind.forward for kind in (*_LINKS, *_DROPOUT, nn.Sequential)}
+_KINDS: tuple[Any, ...] = (*_LINKS, *_DROPOUT, nn.Sequential)
+_FORWARD = {kind: kind.forward for kind in _KINDS}
 _CALL = nn.Module.__call__
 
 
