@@ -118,11 +118,11 @@ def _weighted(g: Tensor, displacement: Tensor, steps: Sequence[PathStep], batch:
     n, dim = len(steps), displacement.dim()
     # Half precision would lose the small terms of a long sum.
     wide = torch.promote_types(g.dtype, torch.float32)
-    by_step = g.unflatten(1 - dim, (n, batch)).to(wide)
+    by_step: Tensor = g.unflatten(1 - dim, (n, batch)).to(wide)
     if multiplied:
         by_step = by_step * displacement.to(wide)
     if all(s.weight == steps[0].weight for s in steps):
-        total = by_step.squeeze(-dim) if n == 1 else by_step.sum(-dim)
+        total: Tensor = by_step.squeeze(-dim) if n == 1 else by_step.sum(-dim)
         return total if steps[0].weight == 1 else total * steps[0].weight
     weights = torch.tensor([s.weight for s in steps], dtype=wide, device=g.device)
     return (by_step * weights.reshape(-1, *[1] * (dim - 1))).sum(-dim)

@@ -86,7 +86,7 @@ def _ready(program: ExportedProgram) -> ExportedProgram:
     def run_decompositions(table: Mapping[Any, Any], *_: Any, **__: Any) -> ExportedProgram:
         return program.run_decompositions(dict(table)) if used & table.keys() else ready
 
-    ready.run_decompositions = run_decompositions  # type: ignore[method-assign]
+    ready.run_decompositions = run_decompositions
     return ready
 
 

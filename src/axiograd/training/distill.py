@@ -149,7 +149,7 @@ class ExplainedDistillation(Distillation):
         self.what, matching = what, Matching(what.distance)
 
         def prior(found: Tensor, *, maps: Tensor) -> Tensor:
-            return matching(what.pooled(found), teacher=maps)  # type: ignore[no-any-return]
+            return matching(what.pooled(found), teacher=maps)
 
         # Without second derivatives where the student is piecewise linear and large enough for it to pay.
         self._loss = AttributionLoss(self.imitation, prior, what.weight, XGradient)

@@ -49,7 +49,7 @@ def enter(model: Lifted, arguments: Arguments) -> Entered:
         raise NotHeldError("the input of a lifted network is trained, too.")
     x = feature.detach().requires_grad_()
     positional, keyword = list(arguments.positional), dict(arguments.keyword)
-    (positional if isinstance(slot, int) else keyword)[slot] = x  # type: ignore[index, call-overload]
+    (positional if isinstance(slot, int) else keyword)[slot] = x  # type: ignore[index]
     with torch.enable_grad():
         inside = model.enter(tuple(positional), keyword)
         if inside.shared or len(inside.origins) != 1 or inside.rho.shape != x.shape[:1]:
