@@ -85,7 +85,7 @@ def test_targets_that_attribution_refuses_are_refused(target):
     with pytest.raises(TargetError) as refused:
         verify(_head(), X, target=target)
     with pytest.raises(TargetError) as expected:
-        XGradient(_head()).attribute(X, target)
+        XGradient(_head()).attribute(X, target=target)
     assert str(refused.value) == str(expected.value)
 
 
