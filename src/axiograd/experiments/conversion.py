@@ -16,6 +16,7 @@ from typing import Any
 import torch
 
 from axiograd.attribution import InputXGradient, IntegratedGradients, RandomAttribution
+from axiograd.errors import NotFiniteError
 from axiograd.experiments import image_networks
 from axiograd.experiments.chunks import Moments, rounded
 from axiograd.experiments.conversion_forms import RECIPE, SUBJECTS, Subject, data_of, make, noisy_photos, order
@@ -62,6 +63,14 @@ def _written(right: torch.Tensor) -> str:
 
 
 def attributions(subject: Subject, form: str, setting: Setting) -> dict[str, Any]:
+    """What the attributions of a form are worth; of one whose outputs overflow, that they do."""
+    try:
+        return explained(subject, form, setting)
+    except NotFiniteError as error:
+        return {"not_finite": str(error)}
+
+
+def explained(subject: Subject, form: str, setting: Setting) -> dict[str, Any]:
     """Σ|x ⊙ ∇F − IG| / Σ|IG| for the predicted class, and areas under masking curves for the label."""
     model, data = make(subject, form, setting).model, data_of(subject, setting)
     judged, errors = order(subject, setting)[0], []
@@ -189,6 +198,8 @@ def _explained(found: Mapping[str, Any] | None, method: str) -> list[Cell]:
     """The error against IG, and by how much each area is better than random's, image by image."""
     if found is None:
         return [None] * (1 + len(METRICS))
+    if "not_finite" in found:
+        return ["overflows", *[None] * len(METRICS)]
     gains = []
     for metric, sign in METRICS.items():
         pairs = zip(found[method][metric], found["random"][metric], strict=True)
