@@ -59,6 +59,7 @@ OVERLAPPING = {
     "unpooling": lambda x: unpool(x, 3, 1),
 }
 HALF = {
+    "a radius below zero": lambda x: torch.view_as_real(torch.polar(x, torch.ones_like(x))),
     "eigvalsh": lambda x: torch.linalg.eigvalsh(x[:, :4]),
     "eigvalsh, upper half": lambda x: torch.linalg.eigvalsh(x[:, :4] @ x[:, 2:], UPLO="U"),
     "eigh": lambda x: torch.linalg.eigh(x[:, :4]).eigenvectors * x[:, :4],

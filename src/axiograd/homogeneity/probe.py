@@ -87,15 +87,17 @@ class Probe:
 
     def gradient(self, directions: Sequence[Tensor]) -> list[Tensor]:
         """The gradient of a random sum of the outputs, the same sum at every point."""
-        points, score = self._score(directions)
+        points, outputs = self._outputs_at(directions)
+        score = _signed_sum(outputs)
         if not score.requires_grad:
             return [torch.zeros_like(p) for p in points]
         grads: Sequence[Tensor | None] = torch.autograd.grad(score, points, allow_unused=True)
         return [torch.zeros_like(p) if g is None else g for p, g in zip(points, grads, strict=True)]
 
-    def euler(self, directions: Sequence[Tensor], degree: float) -> tuple[float, float, float] | None:
-        """x·∇F, kF and Σ|xᵢ·∂F/∂xᵢ| + |kF| of a random sum of the outputs; None if they are not finite."""
-        points, score = self._score(directions)
+    def euler(self, directions: Sequence[Tensor], degree: float) -> tuple[float, float, float, float] | None:
+        """x·∇F, kF, Σ|xᵢ·∂F/∂xᵢ| + |kF| and kF's rounding, F a random sum of outputs; None if they are not finite."""
+        points, outputs = self._outputs_at(directions)
+        score = _signed_sum(outputs)
         grads: Sequence[Tensor | None] = [None] * len(points)
         if score.requires_grad:
             grads = torch.autograd.grad(score, points, allow_unused=True)
@@ -103,7 +105,9 @@ class Probe:
         total = sum(float(t.double().sum()) for t in terms)
         expected = degree * float(score.detach())
         size = sum(float(t.double().abs().sum()) for t in terms) + abs(expected)
-        return (total, expected, size) if torch.tensor([total, expected, size]).isfinite().all() else None
+        rounding = 10 * self.epsilon * abs(degree) * sum(float(t.detach().double().abs().sum()) for t in outputs)
+        found = (total, expected, size, rounding)
+        return found if torch.tensor(found).isfinite().all() else None
 
     def slope(
         self, directions: Sequence[Tensor], line: Sequence[Tensor], step: float
@@ -124,10 +128,11 @@ class Probe:
         ahead, behind = (float(_signed_sum([t.double() for t in _real(self.outputs(end))])) for end in ends)
         return (ahead - behind) / (2 * step)
 
-    def _score(self, directions: Sequence[Tensor]) -> tuple[list[Tensor], Tensor]:
+    def _outputs_at(self, directions: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        """Points that ask for gradients, and the outputs there."""
         points = [d.detach().clone().requires_grad_() for d in directions]
         with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
-            return points, _signed_sum(_real(tensors_of(self.raw(points))))
+            return points, _real(tensors_of(self.raw(points)))
 
     def _like(self, value: Tensor) -> torch.dtype:
         return self.dtype.to_complex() if value.is_complex() else self.dtype

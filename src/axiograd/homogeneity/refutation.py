@@ -131,8 +131,8 @@ def _refuted_at(name: str, start: list[Tensor], probe: Probe, degree: float, exa
     base, total = probe.outputs(start), 0.0
     euler = probe.euler(start, degree)
     if euler is not None:
-        sum_, score, total = euler
-        if abs(sum_ - score) > probe.tolerance * total:
+        sum_, score, total, rounding = euler
+        if abs(sum_ - score) > probe.tolerance * total + rounding:
             return _violation("Euler", f"On {name}, x·∇F = {sum_:.6g} where kF = {score:.6g}, F a sum of the outputs.")
     for alpha in ALPHAS if exact else ALPHAS[1:]:
         scaled = probe.outputs([alpha * s for s in start])

@@ -14,6 +14,7 @@ from axiograd.homogeneity.rules.axes import argument
 from axiograd.homogeneity.rules.call import Call
 from axiograd.homogeneity.rules.distinct import disjoint_windows, distinct, distinct_together, no_overlap
 from axiograd.homogeneity.rules.registry import aten
+from axiograd.homogeneity.rules.sign import IS_NOTHING, sign
 from axiograd.homogeneity.rules.symmetric import symmetric
 
 #: What is wrong and what to do, or None.
@@ -116,6 +117,16 @@ def _embedding(call: Call) -> tuple[str, str] | None:
         return None
     what = "scales gradients by frequency" if scaled else "gives no gradient to the row of padding_idx"
     return f"reads a table that depends on the input, and {what}.", "Index the table itself: table[indices]."
+
+
+@_check("aten::polar")
+def _radius(call: Call) -> tuple[str, str] | None:
+    if not _moves(call, "abs") or sign(argument(call.node, "abs")) != IS_NOTHING:
+        return None
+    return (
+        "takes its radius for nonnegative in the backward pass: where it is negative, the gradient has the wrong sign.",
+        "Multiply by the rotation instead: torch.complex(r * cos, r * sin), or take abs of the radius.",
+    )
 
 
 @_check(*aten("_linalg_eigh linalg_eigh linalg_eigvalsh linalg_cholesky linalg_cholesky_ex cholesky linalg_pinv"))
