@@ -126,8 +126,7 @@ def plan(setting: Setting) -> Plan:
     def stage(_: Records) -> Sequence[Work]:
         works = []
         pairs = [(subject, form) for subject in subjects for form in subject.forms]
-        # What takes longest comes last.
-        for subject, form in sorted(pairs, key=lambda pair: pair[1] == "distilled"):
+        for subject, form in pairs:
             key = {"network": subject.family.key, "form": form}
             works.append(Work({"part": "accuracy", **key}, partial(accuracy, subject, form, setting)))
             works.append(Work({"part": "attributions", **key}, partial(attributions, subject, form, setting)))
@@ -146,7 +145,8 @@ def plan(setting: Setting) -> Plan:
                     for n in COUNTS[setting.scale]
                     if n < subject.calibrate
                 ]
-        return works
+        # What takes longest comes last.
+        return sorted(works, key=lambda work: work.key.get("form") == "distilled")
 
     names = "; ".join(dict.fromkeys(data_of(subject, setting).name for subject in subjects))
     settings = {"seed": setting.seed, "steps": STEPS, "masked_steps": MASKED_STEPS, "contrast": CONTRAST}
