@@ -3,7 +3,7 @@
 import pytest
 
 from axiograd.experiments import conversion, conversion_forms
-from axiograd.experiments.conversion_forms import Subject, order
+from axiograd.experiments.conversion_forms import Pretrained, order
 from axiograd.experiments.item import Setting
 
 
@@ -12,7 +12,7 @@ def tiny(monkeypatch):
     family = conversion_forms.FAMILIES["quick"][0]
     monkeypatch.setattr(conversion_forms, "RECIPE", conversion_forms.RECIPE.replace(epochs=1))
     monkeypatch.setattr(conversion_forms, "TEACHING", conversion_forms.TEACHING.replace(epochs=1))
-    monkeypatch.setattr(conversion, "SUBJECTS", {"quick": (Subject(family, 20, 10, 1, 1),)})
+    monkeypatch.setattr(conversion, "SUBJECTS", {"quick": (Pretrained(family, 20, 10, 1, 1),)})
     monkeypatch.setattr(conversion, "COUNTS", {"quick": (10, 20)})
     monkeypatch.setattr(conversion, "STEPS", 32)
     yield

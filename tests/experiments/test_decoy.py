@@ -10,7 +10,7 @@ from axiograd.errors import ConfigurationError, DataMissingError
 from axiograd.experiments import decoy
 from axiograd.experiments.confounded import OPPONENT, colours, load, opponent, patches, split
 from axiograd.experiments.decoy import Size, choose
-from axiograd.experiments.decoy_training import METHODS, Method, network, objective, train
+from axiograd.experiments.decoy_training import METHODS, DecoyMethod, network, objective, train
 from axiograd.experiments.item import Setting
 from axiograd.experiments.loop import accuracy
 from axiograd.experiments.records import Records, read
@@ -226,7 +226,7 @@ def test_the_quick_form_is_of_shapes():
 def test_accuracy_in_per_cent():
     data = TensorData(torch.eye(4), torch.tensor([0, 1, 2, 0]), "rows")
     assert accuracy(torch.nn.Identity(), data) == 75
-    assert objective(Method("nothing"), 1.0, data) is None
+    assert objective(DecoyMethod("nothing"), 1.0, data) is None
 
 
 def test_the_verdict_is_that_of_the_records(tmp_path):

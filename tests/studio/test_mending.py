@@ -51,7 +51,7 @@ def test_it_looks_away_from_what_is_marked(model, pictures):
     held = range(96, 120)
     marks_of_all = painted(range(120))
     before = judge(model, XGradient(model), pictures, held, marks_of_all, quietly)
-    data = mending.data_set(pictures, ROWS, marks, mending.Plan("right-reasons", 1.0))
+    data = mending.data_set(pictures, ROWS, marks, mending.MendingPlan("right-reasons", 1.0))
     plan = mending.sensible(model, data, "right-reasons", 1.0)
     passes, steps = trained(model, data, plan, epochs=100)
     after = judge(model, XGradient(model), pictures, held, marks_of_all, quietly)
@@ -64,7 +64,7 @@ def test_it_looks_away_from_what_is_marked(model, pictures):
 
 
 def test_strength_weighs_the_prior_against_the_task(model, pictures):
-    data = mending.data_set(pictures, ROWS, painted(), mending.Plan("right-reasons", 1.0))
+    data = mending.data_set(pictures, ROWS, painted(), mending.MendingPlan("right-reasons", 1.0))
     weak, strong = (mending.sensible(model, data, "right-reasons", one).weight for one in (1.0, 4.0))
     assert strong == pytest.approx(4 * weak, rel=1e-4)
     # A network with ten times the outputs has a hundred times the squares, and the same start.
@@ -81,15 +81,15 @@ def test_here_draws_attribution_inside(model, pictures, prior):
             marks.add(
                 {"do": "stroke", "image": image, "kind": "wrong", "tool": "rectangle", "points": [[0, 0], [2, 2]]}
             )
-    data = mending.data_set(pictures, ROWS, marks, mending.Plan(prior, 1.0))
+    data = mending.data_set(pictures, ROWS, marks, mending.MendingPlan(prior, 1.0))
     plan = mending.sensible(model, data, prior, 1.0)
     _, steps = trained(model, data, plan, epochs=10)
     assert steps[-1].prior < steps[0].prior
 
 
 def test_a_stop_keeps_whole_passes(model, pictures):
-    data = mending.data_set(pictures, ROWS, painted(), mending.Plan("right-reasons", 1.0))
-    plan = mending.Plan("right-reasons", 0.1, batch=24, size=96)
+    data = mending.data_set(pictures, ROWS, painted(), mending.MendingPlan("right-reasons", 1.0))
+    plan = mending.MendingPlan("right-reasons", 0.1, batch=24, size=96)
     other = studio_model.learnt()
     assert mending.mend(other, data, plan, lambda step: step.step < 11) == 2  # in the third pass of four steps
     assert trained(model, data, plan, epochs=2)[0] == 2
@@ -98,15 +98,17 @@ def test_a_stop_keeps_whole_passes(model, pictures):
 
 
 def test_a_stop_before_the_first_pass_changes_nothing(model, pictures):
-    data = mending.data_set(pictures, ROWS, painted(), mending.Plan("right-reasons", 1.0))
+    data = mending.data_set(pictures, ROWS, painted(), mending.MendingPlan("right-reasons", 1.0))
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    assert mending.mend(model, data, mending.Plan("right-reasons", 0.1, batch=24), lambda step: step.step < 2) == 0
+    assert (
+        mending.mend(model, data, mending.MendingPlan("right-reasons", 0.1, batch=24), lambda step: step.step < 2) == 0
+    )
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
 def test_the_time_ends_it_after_a_whole_pass(model, pictures):
-    data = mending.data_set(pictures, ROWS, painted(), mending.Plan("right-reasons", 1.0))
-    assert trained(model, data, mending.Plan("right-reasons", 0.1), seconds=0.0)[0] == 1
+    data = mending.data_set(pictures, ROWS, painted(), mending.MendingPlan("right-reasons", 1.0))
+    assert trained(model, data, mending.MendingPlan("right-reasons", 0.1), seconds=0.0)[0] == 1
 
 
 @pytest.mark.parametrize(
@@ -120,14 +122,14 @@ def test_the_time_ends_it_after_a_whole_pass(model, pictures):
 )
 def test_nothing_to_train_with_is_a_sentence(pictures, marks, prior, said):
     with pytest.raises(InputError, match=said):
-        mending.data_set(pictures, ROWS, marks, mending.Plan(prior, 1.0))
+        mending.data_set(pictures, ROWS, marks, mending.MendingPlan(prior, 1.0))
 
 
 def test_everything_marked_is_a_sentence(pictures):
     marks = Marks((SIDE, SIDE))
     marks.add({"do": "stroke", "image": 3, "kind": "wrong", "tool": "rectangle", "points": [[0, 0], [SIDE, SIDE]]})
     with pytest.raises(InputError, match="edge to edge"):
-        mending.data_set(pictures, ROWS, marks, mending.Plan("right-reasons", 1.0))
+        mending.data_set(pictures, ROWS, marks, mending.MendingPlan("right-reasons", 1.0))
 
 
 def test_a_network_with_biases_is_converted_and_rebuilt_from_its_file(tmp_path, pictures):
@@ -161,7 +163,7 @@ def test_what_cannot_be_converted_is_a_sentence(pictures):
 def test_the_kept_file_repeats_the_training_to_the_same_numbers(tmp_path, model, pictures, origin):
     own = split(pictures.targets.tolist())
     marks = painted(own.train[:6], file=tmp_path / "s" / "marks.jsonl")
-    data = mending.data_set(pictures, own.train, marks, mending.Plan("right-reasons", 1.0, seed=1))
+    data = mending.data_set(pictures, own.train, marks, mending.MendingPlan("right-reasons", 1.0, seed=1))
     plan = mending.sensible(model, data, "right-reasons", 1.0, seed=1)
 
     def weights(number):

@@ -24,7 +24,7 @@ from axiograd.experiments.conversion_forms import (
     SUBJECTS,
     TAUGHT,
     TEACHING,
-    Subject,
+    Pretrained,
     data_of,
     make,
     noisy_photos,
@@ -51,7 +51,7 @@ DENOISED = ("original", "strip", "lift")
 METRICS: Mapping[str, int] = {"KPM": 1, "KNM": -1, "KAM": 1, "RAM": -1}
 
 
-def accuracy(subject: Subject, form: str, setting: Setting, n: int | None = None) -> dict[str, Any]:
+def accuracy(subject: Pretrained, form: str, setting: Setting, n: int | None = None) -> dict[str, Any]:
     """Hits image by image, as 1 and 0: the top class, the first five, and the top class at a tenth of the contrast."""
     made, data = make(subject, form, setting, n), data_of(subject, setting)
     hits: dict[str, str] = {"top1": "", "top5": "", "contrast": ""}
@@ -72,7 +72,7 @@ def _written(right: torch.Tensor) -> str:
     return "".join(str(int(each)) for each in right.tolist())
 
 
-def attributions(subject: Subject, form: str, setting: Setting) -> dict[str, Any]:
+def attributions(subject: Pretrained, form: str, setting: Setting) -> dict[str, Any]:
     """What the attributions of a form are worth; of one whose outputs overflow, that they do."""
     try:
         return explained(subject, form, setting)
@@ -80,7 +80,7 @@ def attributions(subject: Subject, form: str, setting: Setting) -> dict[str, Any
         return {"not_finite": str(error)}
 
 
-def explained(subject: Subject, form: str, setting: Setting) -> dict[str, Any]:
+def explained(subject: Pretrained, form: str, setting: Setting) -> dict[str, Any]:
     """Σ|x ⊙ ∇F − IG| / Σ|IG| for the predicted class, and areas under masking curves for the label."""
     model, data = make(subject, form, setting).model, data_of(subject, setting)
     judged, errors = order(subject, setting)[0], []

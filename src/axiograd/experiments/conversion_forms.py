@@ -25,7 +25,7 @@ FORMS = ("original", "strip", "calibrated", "bias-free", "distilled", "taught", 
 
 
 @dataclass(frozen=True)
-class Subject:
+class Pretrained:
     """A network, and how many images it is measured on."""
 
     family: Family
@@ -39,13 +39,13 @@ class Subject:
 
 
 _LARGE = Family("resnet50", "ResNet-50", (), "ResNet-50", CAFFE)
-SUBJECTS: Mapping[Scale, tuple[Subject, ...]] = {
-    "quick": (Subject(FAMILIES["quick"][0], 40, 40, 1, 2),),
+SUBJECTS: Mapping[Scale, tuple[Pretrained, ...]] = {
+    "quick": (Pretrained(FAMILIES["quick"][0], 40, 40, 1, 2),),
     "real": (
-        Subject(FAMILIES["real"][0], 250, 250, 2, 12),
-        Subject(FAMILIES["real"][2], 250, 500, 4, 24),
-        Subject(FAMILIES["real"][1], 64, 250, 1, 8, tuple(form for form in FORMS if form != "taught")),
-        Subject(_LARGE, 48, 250, 1, 4, ("original", "strip", "calibrated", "bias-free", "lift")),
+        Pretrained(FAMILIES["real"][0], 250, 250, 2, 12),
+        Pretrained(FAMILIES["real"][2], 250, 500, 4, 24),
+        Pretrained(FAMILIES["real"][1], 64, 250, 1, 8, tuple(form for form in FORMS if form != "taught")),
+        Pretrained(_LARGE, 48, 250, 1, 4, ("original", "strip", "calibrated", "bias-free", "lift")),
     ),
 }
 #: The distillation behind a calibration, without labels.
@@ -67,12 +67,12 @@ class Made:
     constant_error: float = 0.0
 
 
-def data_of(subject: Subject, setting: Setting) -> Images:
+def data_of(subject: Pretrained, setting: Setting) -> Images:
     """The images that judge, and for networks with one set, those that calibrate too."""
     return image_networks.images(subject.family, setting)
 
 
-def order(subject: Subject, setting: Setting) -> tuple[list[int], list[int]]:
+def order(subject: Pretrained, setting: Setting) -> tuple[list[int], list[int]]:
     """Places of the images that judge, and of those that calibrate, in the set of each."""
     found = image_networks.order(data_of(subject, setting), setting.seed)
     if subject.family.key == "resnet18":
@@ -82,7 +82,7 @@ def order(subject: Subject, setting: Setting) -> tuple[list[int], list[int]]:
 
 
 @lru_cache(maxsize=1)
-def calibration_images(subject: Subject, setting: Setting) -> Tensor:
+def calibration_images(subject: Pretrained, setting: Setting) -> Tensor:
     """What a network is calibrated and distilled on; none of these judges."""
     data: Images = data_of(subject, setting)
     if subject.family.key == "resnet18":
@@ -93,13 +93,13 @@ def calibration_images(subject: Subject, setting: Setting) -> Tensor:
 
 
 @lru_cache(maxsize=2)
-def original(subject: Subject, setting: Setting) -> nn.Module:
+def original(subject: Pretrained, setting: Setting) -> nn.Module:
     """The network as it was trained."""
     return image_networks.network(subject.family, "regular", setting)
 
 
 @lru_cache(maxsize=2)
-def make(subject: Subject, form: str, setting: Setting, n: int | None = None) -> Made:
+def make(subject: Pretrained, form: str, setting: Setting, n: int | None = None) -> Made:
     """One form of a network, from n images."""
     regular, images = original(subject, setting), calibration_images(subject, setting)[:n]
     start = time.process_time()

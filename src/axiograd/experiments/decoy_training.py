@@ -21,7 +21,7 @@ BATCH, LEARNING_RATE = 128, 3e-3
 
 
 @dataclass(frozen=True)
-class Method:
+class DecoyMethod:
     """A row of the table: which network, and whose attributions the prior sees."""
 
     label: str
@@ -42,30 +42,30 @@ class Method:
 
 
 METHODS = {
-    "clean": Method("clean training", clean=True),
-    "clean-x": Method("clean training", homogeneous=True, clean=True),
-    "none": Method("no prior"),
-    "none-x": Method("no prior", homogeneous=True),
-    "rrr": Method("RRR (log-gradient)", attribution="log-gradient", outputs=None),
-    "gradient": Method("Gradient", attribution="gradient"),
-    "gradient-x": Method("Gradient", homogeneous=True, attribution="gradient"),
-    "input-x-gradient": Method("Input × Gradient", attribution="input-x-gradient"),
-    "eg1": Method("Expected Gradients (1)", attribution="expected-gradients"),
-    "x-gradient": Method("X-Gradient", homogeneous=True, attribution="x-gradient"),
-    "x-gradient-target": Method(
+    "clean": DecoyMethod("clean training", clean=True),
+    "clean-x": DecoyMethod("clean training", homogeneous=True, clean=True),
+    "none": DecoyMethod("no prior"),
+    "none-x": DecoyMethod("no prior", homogeneous=True),
+    "rrr": DecoyMethod("RRR (log-gradient)", attribution="log-gradient", outputs=None),
+    "gradient": DecoyMethod("Gradient", attribution="gradient"),
+    "gradient-x": DecoyMethod("Gradient", homogeneous=True, attribution="gradient"),
+    "input-x-gradient": DecoyMethod("Input × Gradient", attribution="input-x-gradient"),
+    "eg1": DecoyMethod("Expected Gradients (1)", attribution="expected-gradients"),
+    "x-gradient": DecoyMethod("X-Gradient", homogeneous=True, attribution="x-gradient"),
+    "x-gradient-target": DecoyMethod(
         "X-Gradient, true class only", homogeneous=True, attribution="x-gradient", outputs="target"
     ),
-    "x-gradient-residual": Method(
+    "x-gradient-residual": DecoyMethod(
         "X-Gradient, residual", homogeneous=True, attribution="x-gradient", outputs="residual"
     ),
-    "eg32": Method(
+    "eg32": DecoyMethod(
         "Expected Gradients (32)",
         attribution="expected-gradients",
         steps=32,
         weight_of="eg1",
         subset_only=True,
     ),
-    "ig32": Method(
+    "ig32": DecoyMethod(
         "Integrated Gradients (32)",
         attribution="integrated-gradients",
         steps=32,
@@ -99,7 +99,7 @@ def network(channels: int, classes: int, *, homogeneous: bool) -> nn.Sequential:
     )
 
 
-def train(method: Method, weight: float, data: Confounded, *, n: int, epochs: int, seed: int) -> dict[str, float]:
+def train(method: DecoyMethod, weight: float, data: Confounded, *, n: int, epochs: int, seed: int) -> dict[str, float]:
     """Train one network with Adam and a one-cycle schedule; accuracies in per cent, processor seconds per epoch."""
     torch.manual_seed(seed)
     model = network(data.channels, data.classes, homogeneous=method.homogeneous)
@@ -119,7 +119,7 @@ def train(method: Method, weight: float, data: Confounded, *, n: int, epochs: in
     }
 
 
-def objective(method: Method, weight: float, images: TensorData) -> AttributionLoss | None:
+def objective(method: DecoyMethod, weight: float, images: TensorData) -> AttributionLoss | None:
     """The loss with the method's attributions in the prior, or None without one."""
     if method.attribution is None:
         return None

@@ -108,7 +108,7 @@ def mended(size: Size, painted: int, spread: str, wrong: float, seed: int) -> di
     if spread != "no strokes":
         marks = paint(scene.train, masks, wrong, spread=spread == "same place", n=size.n, seed=seed)
         rows = tuple(range(size.n))
-        plan = mending.Plan("right-reasons", 1.0, size=size.n, seed=seed)
+        plan = mending.MendingPlan("right-reasons", 1.0, size=size.n, seed=seed)
         set_ = mending.data_set(pictures, rows, marks, plan)
         plan = replace(mending.sensible(model, set_, "right-reasons", 1.0, seed), lr=size.lr, batch=size.batch)
         mending.mend(model, set_, plan, lambda _: True, seconds=1e9, epochs=size.passes)

@@ -80,7 +80,7 @@ NETWORKS: Mapping[str, Pair] = {
 
 
 @dataclass(frozen=True)
-class Task:
+class Table2Task:
     """Images to train on and to judge by, and for how long."""
 
     train: TensorData
@@ -91,7 +91,7 @@ class Task:
 
 
 @functools.cache
-def load(name: str) -> Task:
+def load(name: str) -> Table2Task:
     """20,000 images of Fashion-MNIST, Tiny ImageNet of half the size, or procedural shapes; normalised per channel."""
     if name == "fashion-mnist":
         train, test = fashion_mnist("train").select(slice(20_000)), fashion_mnist("test")
@@ -101,10 +101,10 @@ def load(name: str) -> Task:
     return _normalised(shapes("train", 256), shapes("test", 128), epochs=8, flips=False)
 
 
-def _normalised(train: TensorData, test: TensorData, *, epochs: int, flips: bool) -> Task:
+def _normalised(train: TensorData, test: TensorData, *, epochs: int, flips: bool) -> Table2Task:
     mean, std = train.inputs.mean((0, 2, 3), keepdim=True), train.inputs.std((0, 2, 3), keepdim=True)
     made = [TensorData((data.inputs - mean) / std, data.targets, data.name, data.names) for data in (train, test)]
-    return Task(made[0], made[1], epochs, flips)
+    return Table2Task(made[0], made[1], epochs, flips)
 
 
 def _tiny(split: str) -> TensorData:
@@ -117,7 +117,7 @@ def flip(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where((torch.rand(len(x)) < 0.5)[:, None, None, None], x.flip(-1), x), y  # noqa: PLR2004
 
 
-def train(network: Pair, task: Task, *, homogeneous: bool, seed: int, n_compared: int) -> dict[str, Any]:
+def train(network: Pair, task: Table2Task, *, homogeneous: bool, seed: int, n_compared: int) -> dict[str, Any]:
     """Train one network; accuracies in per cent, at full and at lower contrast, and the difference to IG(128)."""
     torch.manual_seed(seed)
     model = get_model(

@@ -18,7 +18,7 @@ from axiograd.homogeneity.inputs import Leaf, NamedArguments, take_apart
 from axiograd.homogeneity.interpret import Interpreter
 from axiograd.homogeneity.model import describe_mode, describe_model, require_shapes, runnable, unwrap
 from axiograd.homogeneity.piecewise import curved_operators
-from axiograd.homogeneity.probe import Probe, require_numbers, tensors_of
+from axiograd.homogeneity.probe import ModelProbe, require_numbers, tensors_of
 from axiograd.homogeneity.refutation import attempt, example_probe, quiet_and_eager
 from axiograd.homogeneity.rules.sentences import LIFT_FIX
 from axiograd.homogeneity.tracing.cuts import ancestors, cut_name, gradient_cuts
@@ -208,7 +208,7 @@ def _trained(
 def _leaves_behind(model: Callable[..., Any], arguments: NamedArguments) -> Iterator[Tensor]:
     """The tensors that a gradient of the model's outputs would be collected in."""
     with torch.inference_mode(mode=False), torch.enable_grad(), quiet_and_eager():
-        probe = Probe(model, arguments)
+        probe = ModelProbe(model, arguments)
         waiting = [t.grad_fn for t in tensors_of(probe.raw(probe.directions()))]
     seen: set[Any] = set()
     while waiting:

@@ -15,7 +15,7 @@ from axiograd.homogeneity.inputs import NamedArguments, scalable
 from axiograd.homogeneity.tracing.surroundings import preserved_buffers, with_buffers
 
 
-class Probe:
+class ModelProbe:
     """The model as a function of the inputs that scale, taken relative to their baselines: u ↦ F(b + u)."""
 
     def __init__(
@@ -175,7 +175,7 @@ def in_double(model: Callable[..., Any], arguments: NamedArguments) -> Callable[
             twin = copy.deepcopy(model).double()
         except Exception:  # noqa: BLE001 - whatever a module says against being copied
             return None
-    probe = Probe(twin, arguments, torch.float64)
+    probe = ModelProbe(twin, arguments, torch.float64)
     try:
         probe.outputs(probe.directions())
     except Exception:  # noqa: BLE001 - it does not run in float64

@@ -20,7 +20,7 @@ from torch import Tensor, fx
 from axiograd.errors import InputError
 from axiograd.homogeneity.certificate import Violation
 from axiograd.homogeneity.inputs import NamedArguments
-from axiograd.homogeneity.probe import Probe, in_double, tensors_of
+from axiograd.homogeneity.probe import ModelProbe, in_double, tensors_of
 from axiograd.homogeneity.tracing.failure import wrong_format
 from axiograd.homogeneity.tracing.program import Program, untouched
 from axiograd.homogeneity.tracing.sizes import Sizes
@@ -57,13 +57,15 @@ class Refutation:
     error: float | None = None
 
 
-def attempt(model: Callable[..., Any], program: Program, probe: Probe, degree: float, *, exact: bool) -> Refutation:
+def attempt(
+    model: Callable[..., Any], program: Program, probe: ModelProbe, degree: float, *, exact: bool
+) -> Refutation:
     """Run the model on the example and elsewhere; a contradiction counts if it is there in float64, too."""
     against = _contradiction(probe, degree, program, exact=exact) or _wrong_slope(probe)
     if against is not None and probe.own_dtype != torch.float64 and against.op != "traced":
         twin = in_double(model, probe.arguments)
         if twin is not None:
-            double = Probe(twin, probe.arguments, torch.float64)
+            double = ModelProbe(twin, probe.arguments, torch.float64)
             against = _contradiction(double, degree, None, exact=exact) or _wrong_slope(double)
         elif against.op == "slope":
             against = None  # rounded differences say little
@@ -83,14 +85,14 @@ def quiet_and_eager() -> Iterator[None]:
         yield
 
 
-def example_probe(model: Callable[..., Any], arguments: NamedArguments, program: Program) -> Probe:
+def example_probe(model: Callable[..., Any], arguments: NamedArguments, program: Program) -> ModelProbe:
     """The model at the example, with few samples of it where that is another example of the same."""
-    few = Probe(model, few_rows(arguments, program.sizes), precision=program.precision)
+    few = ModelProbe(model, few_rows(arguments, program.sizes), precision=program.precision)
     if few.arguments is not arguments:
         try:
             few.outputs(few.directions())
         except Exception:  # noqa: BLE001 - it needs as many samples as it was given
-            return Probe(model, arguments, precision=program.precision)
+            return ModelProbe(model, arguments, precision=program.precision)
     return few
 
 
@@ -110,7 +112,7 @@ def few_rows(arguments: NamedArguments, sizes: Sizes) -> NamedArguments:
     return replace(arguments, leaves=leaves) if few else arguments
 
 
-def _contradiction(probe: Probe, degree: float, program: Program | None, *, exact: bool) -> Violation | None:
+def _contradiction(probe: ModelProbe, degree: float, program: Program | None, *, exact: bool) -> Violation | None:
     if program is not None:
         found = _differs(probe, program)
         if found is not None:
@@ -127,7 +129,7 @@ def _contradiction(probe: Probe, degree: float, program: Program | None, *, exac
     return None
 
 
-def _refuted_at(name: str, start: list[Tensor], probe: Probe, degree: float, exact: bool) -> Violation | None:
+def _refuted_at(name: str, start: list[Tensor], probe: ModelProbe, degree: float, exact: bool) -> Violation | None:
     base, total = probe.outputs(start), 0.0
     euler = probe.euler(start, degree)
     if euler is not None:
@@ -143,7 +145,7 @@ def _refuted_at(name: str, start: list[Tensor], probe: Probe, degree: float, exa
 
 
 def _scaling(
-    name: str, probe: Probe, base: list[Tensor], scaled: list[Tensor], alpha: float, degree: float, total: float
+    name: str, probe: ModelProbe, base: list[Tensor], scaled: list[Tensor], alpha: float, degree: float, total: float
 ) -> Violation | None:
     """F(αx) against αᵏF(x), relative to the output of the sample, and beyond what rounding of Σ|x·∇F| may leave."""
     factor = alpha**degree
@@ -171,7 +173,7 @@ def _number(tensor: Tensor, where: int) -> str:
     return f"{complex(value):.6g}" if tensor.is_complex() else f"{float(value):.6g}"
 
 
-def _wrong_slope(probe: Probe) -> Violation | None:
+def _wrong_slope(probe: ModelProbe) -> Violation | None:
     """Autograd's gradient along a random line through a point of no special kind, against F itself.
 
     What a hook or a function of its own hides from autograd may have degree 0, and Euler's identity does not see it.
@@ -195,7 +197,7 @@ def _wrong_slope(probe: Probe) -> Violation | None:
     )
 
 
-def _differs(probe: Probe, program: Program) -> Violation | None:
+def _differs(probe: ModelProbe, program: Program) -> Violation | None:
     """The traced program on the example against the model."""
     try:
         own = probe.outputs(probe.directions())
@@ -227,7 +229,7 @@ def _violation(op: str, reason: str) -> Violation:
     return Violation(module="", op=op, source="", reason=f"Refuted. {reason}", fix=_FIX, kind="refuted")
 
 
-def _program_outputs(program: Program, probe: Probe) -> list[Tensor] | None:
+def _program_outputs(program: Program, probe: ModelProbe) -> list[Tensor] | None:
     """The outputs of the traced program on the example; None where it draws random numbers in an order of its own."""
     graph = program.graph_module.graph
     if any(_is_random(node) for node in graph.nodes):
@@ -248,7 +250,7 @@ def _is_random(node: fx.Node) -> bool:
     return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
-def _epsilon_error(probe: Probe, degree: float) -> float | None:
+def _epsilon_error(probe: ModelProbe, degree: float) -> float | None:
     """How far X-Gradient is from Integrated Gradients on the example, single features, relative to the largest."""
     path = MODEST_PATH if probe.epsilon > torch.finfo(torch.float32).eps else PATH
     try:

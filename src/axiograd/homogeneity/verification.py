@@ -15,7 +15,7 @@ from axiograd._typing import Inputs, Target
 from axiograd.errors import InputError, NotFiniteError, TargetError
 from axiograd.homogeneity.inputs import NamedArguments, take_apart
 from axiograd.homogeneity.model import describe_model, require_shapes, unwrap
-from axiograd.homogeneity.probe import Probe, in_double, tensors_of
+from axiograd.homogeneity.probe import ModelProbe, in_double, tensors_of
 from axiograd.homogeneity.refutation import ALPHAS as FAR, quiet_and_eager
 from axiograd.homogeneity.tracing.surroundings import attributes_restored, modules_behind
 
@@ -98,11 +98,11 @@ def verify(
     with torch.inference_mode(mode=False), attributes_restored(inner), quiet_and_eager():
         twin = in_double(inner, arguments)
         # What does not run in float64 is run as it is, and left as it was.
-        probe = Probe(inner, arguments) if twin is None else Probe(twin, arguments, torch.float64)
+        probe = ModelProbe(inner, arguments) if twin is None else ModelProbe(twin, arguments, torch.float64)
         return _verify(describe_model(inner), probe, degree, target, tolerance)
 
 
-def _verify(name: str, probe: Probe, degree: float, target: Target, tolerance: float) -> Verification:
+def _verify(name: str, probe: ModelProbe, degree: float, target: Target, tolerance: float) -> Verification:
     directions = probe.directions()
 
     def outputs(alpha: float) -> Tensor:
@@ -133,7 +133,7 @@ def _verify(name: str, probe: Probe, degree: float, target: Target, tolerance: f
     )
 
 
-def _euler(probe: Probe, target: Target, degree: float) -> float:
+def _euler(probe: ModelProbe, target: Target, degree: float) -> float:
     """max |x·∇F − kF| / |F| over all outputs."""
     points = [d.clone().requires_grad_() for d in probe.directions()]
     with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
@@ -143,7 +143,7 @@ def _euler(probe: Probe, target: Target, degree: float) -> float:
     return _largest((along - degree * out).abs() / _size(out))
 
 
-def _pick(output: Any, target: Target, probe: Probe) -> Tensor:
+def _pick(output: Any, target: Target, probe: ModelProbe) -> Tensor:
     """One floating-point matrix: sample × output."""
     if target is not None:
         first = next(leaf.value for leaf in probe.arguments.leaves if leaf.scales)

@@ -99,7 +99,7 @@ def _wrong(marks: Marks, row: int) -> Mask:
 
 
 @dataclass(frozen=True)
-class Piece:
+class MaskPart:
     """A marked region in one image: its box and its pixels."""
 
     row: int
@@ -118,7 +118,7 @@ class randomised:  # noqa: N801  # read as a verb where it is called
         self.pictures, self.rows = pictures, list(rows)
         self.pieces = {row: parts(row, _wrong(marks, row)) for row in self.rows}
         self.random = np.random.default_rng(seed)
-        self.pool: dict[int, list[Piece]] = {}
+        self.pool: dict[int, list[MaskPart]] = {}
         for row, found in self.pieces.items():
             self.pool.setdefault(int(pictures.targets[row]), []).extend(found)
 
@@ -144,14 +144,14 @@ class randomised:  # noqa: N801  # read as a verb where it is called
         return image
 
 
-def parts(row: int, mask: Mask) -> list[Piece]:
+def parts(row: int, mask: Mask) -> list[MaskPart]:
     """The connected parts of a mask (neighbours share an edge).
 
     >>> [(one.top, one.left, one.mask.shape) for one in parts(0, np.array([[1, 0, 0], [1, 0, 1]], dtype=bool))]
     [(0, 0, (2, 1)), (1, 2, (1, 1))]
     """
     labels = np.zeros(mask.shape, dtype=np.int64)
-    found: list[Piece] = []
+    found: list[MaskPart] = []
     for start in zip(*np.nonzero(mask), strict=True):
         if labels[start]:
             continue
@@ -168,5 +168,5 @@ def parts(row: int, mask: Mask) -> list[Piece]:
         own = labels == number
         down, across = np.flatnonzero(own.any(1)), np.flatnonzero(own.any(0))
         box = own[down[0] : down[-1] + 1, across[0] : across[-1] + 1]
-        found.append(Piece(row, int(down[0]), int(across[0]), box))
+        found.append(MaskPart(row, int(down[0]), int(across[0]), box))
     return found

@@ -34,7 +34,7 @@ class Enough(Exception):  # noqa: N818  # not an error
 
 
 @dataclass(frozen=True)
-class Plan:
+class MendingPlan:
     """What a round is trained with; the numbers follow from it, the marks and the network that it starts from."""
 
     prior: PriorName
@@ -83,7 +83,7 @@ class Step:
     accuracy: float
 
 
-def data_set(pictures: Pictures, rows: tuple[int, ...], marks: Marks, plan: Plan) -> MarkedImages:
+def data_set(pictures: Pictures, rows: tuple[int, ...], marks: Marks, plan: MendingPlan) -> MarkedImages:
     """The training images with their masks, or why there is nothing to train with."""
     chosen = set(rows)
     marked = [row for row in marks.images() if row in chosen]
@@ -102,7 +102,7 @@ def data_set(pictures: Pictures, rows: tuple[int, ...], marks: Marks, plan: Plan
 
 def sensible(
     model: nn.Module, data: MarkedImages, prior: PriorName, strength: float, seed: int = 0, n: int = 64
-) -> Plan:
+) -> MendingPlan:
     """The plan whose prior weighs `strength` times as much as the task does for a network that knows nothing, log C.
 
     RightReasons grows with the square of the outputs, so that no fixed λ suits two networks: it is measured on some of
@@ -112,7 +112,7 @@ def sensible(
         raise ConfigurationError(f"a strength of {strength}; it must be positive.")
     scale = BALANCE * strength * float(torch.log(torch.tensor(float(max(2, len(data.pictures.classes))))))
     if prior == "energy":
-        return Plan(prior, scale, seed=seed, size=data.size)
+        return MendingPlan(prior, scale, seed=seed, size=data.size)
     chosen = set(data.with_marks)
     rows = [place for place, row in enumerate(data.drawn) if row in chosen and data.marks(row)[0] is not None][:n]
     loss = AttributionLoss(F.cross_entropy, RightReasons(), 1.0, outputs="random", generator=_generator(seed))
@@ -123,7 +123,7 @@ def sensible(
     # Of all images those with a mask are a part, and the prior is a mean over all.
     measured = max(float(terms.prior.detach()), 1e-6)
     weight = float(f"{scale / measured:.6g}")
-    return Plan(prior, weight, energy_weight=scale if prior == "both" else 0.0, seed=seed, size=data.size)
+    return MendingPlan(prior, weight, energy_weight=scale if prior == "both" else 0.0, seed=seed, size=data.size)
 
 
 def _generator(seed: int) -> torch.Generator:
@@ -159,7 +159,7 @@ class _Watched(WithPrior):
 def mend(
     model: nn.Module,
     data: MarkedImages,
-    plan: Plan,
+    plan: MendingPlan,
     tell: Callable[[Step], bool],
     *,
     seconds: float = 60.0,
@@ -196,7 +196,7 @@ def mend(
     return result.epochs
 
 
-def build_loss(plan: Plan) -> AttributionLoss:
+def build_loss(plan: MendingPlan) -> AttributionLoss:
     """Cross-entropy and the prior on a random combination of outputs: the residual of a network that is right by a
     shortcut is nothing, and so would be the prior on it."""
     return AttributionLoss(F.cross_entropy, plan.build_prior(), plan.weight, outputs="random")

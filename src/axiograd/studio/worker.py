@@ -237,7 +237,7 @@ class Worker:
         marks = self.marks()
         self.tell("job", words="Getting ready to train")
         model = copy.deepcopy(self.model(parent))
-        data = mending.data_set(self.pictures, self.split.train, marks, mending.Plan(prior, 1.0, seed=seed))
+        data = mending.data_set(self.pictures, self.split.train, marks, mending.MendingPlan(prior, 1.0, seed=seed))
         plan = mending.sensible(model, data, prior, strength, seed)
         self.live = (number, XGradient(model))
         self.tell("job", words="Training")

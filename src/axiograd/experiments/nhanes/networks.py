@@ -147,7 +147,7 @@ ROWS_AT_ONCE = 400
 
 
 @dataclass(frozen=True)
-class Method:
+class NhanesMethod:
     """A bar of Figure 1 (left): which attribution the prior is on, and whether the network is an X-DNN."""
 
     label: str
@@ -156,12 +156,12 @@ class Method:
 
 
 METHODS = {
-    "unregularised": Method("Unreg", "none"),
-    "unregularised-x": Method("Unreg w/o bias", "none", homogeneous=True),
-    "rrr": Method("RRR", "log-gradient"),
-    "grad": Method("Grad", "gradient"),
-    "eg": Method("EG", "expected-gradients"),
-    "x-gradient": Method("X-Gradient w/o bias", "x-gradient", homogeneous=True),
+    "unregularised": NhanesMethod("Unreg", "none"),
+    "unregularised-x": NhanesMethod("Unreg w/o bias", "none", homogeneous=True),
+    "rrr": NhanesMethod("RRR", "log-gradient"),
+    "grad": NhanesMethod("Grad", "gradient"),
+    "eg": NhanesMethod("EG", "expected-gradients"),
+    "x-gradient": NhanesMethod("X-Gradient w/o bias", "x-gradient", homogeneous=True),
 }
 
 
@@ -211,7 +211,7 @@ def gradients(
     x: Tensor,
     targets: Tensor,
     *,
-    method: Method,
+    method: NhanesMethod,
     weight: float = 0.0,
     draws: Draws | None = None,
 ) -> None:
@@ -235,7 +235,7 @@ def gradients(
 
 
 def _single_pass(
-    method: Method, gradient: Tensor, x: Tensor, p: Tensor, g: Tensor, weight: float
+    method: NhanesMethod, gradient: Tensor, x: Tensor, p: Tensor, g: Tensor, weight: float
 ) -> tuple[Tensor, Tensor]:
     """v and g of λ·Ω and the task together, for an attribution s·∇F with s = x, 1, or φ′(F) = 1 − 2p."""
     if method.attribution == "x-gradient":

@@ -19,7 +19,7 @@ from axiograd.attribution.methods import find_method
 from axiograd.datasets import TensorData
 from axiograd.errors import InputError, NotFiniteError
 from axiograd.experiments.nhanes.data import Subsamples, held_out, subsamples
-from axiograd.experiments.nhanes.networks import METHODS, Draws, Method, Networks, gradients
+from axiograd.experiments.nhanes.networks import METHODS, Draws, Networks, NhanesMethod, gradients
 from axiograd.models.mlp import MLP
 from axiograd.priors import Gini
 from axiograd.training.loss import AttributionLoss
@@ -63,7 +63,7 @@ class Trained:
     epoch: Tensor
 
 
-def initial(method: Method, features: int, seed: int) -> MLP:
+def initial(method: NhanesMethod, features: int, seed: int) -> MLP:
     """A new network, the same for the same seed; the global random state stays as it is."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -79,7 +79,7 @@ def train(
     networks: Networks,
     data: Subsamples,
     *,
-    method: Method,
+    method: NhanesMethod,
     weight: float = 0.0,
     references: int = 1,
     generators: Sequence[torch.Generator] = (),
@@ -168,7 +168,7 @@ def task_loss(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def objective(
-    method: Method, weight: float, x: Tensor, references: int, generator: torch.Generator | None
+    method: NhanesMethod, weight: float, x: Tensor, references: int, generator: torch.Generator | None
 ) -> Callable[[MLP, Tensor, Tensor], Tensor]:
     """The loss of a batch, with the method's prior."""
     if method.attribution == "none":
@@ -186,7 +186,7 @@ def train_one(
     x_val: Tensor,
     val_targets: Tensor,
     *,
-    method: Method,
+    method: NhanesMethod,
     weight: float = 0.0,
     references: int = 1,
     generator: torch.Generator | None = None,

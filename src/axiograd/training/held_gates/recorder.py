@@ -20,7 +20,7 @@ from axiograd.training.held_gates.operators import (
     check_linear,
 )
 from axiograd.training.held_gates.rows import keeps_rows
-from axiograd.training.held_gates.tape import Entry, Fixed, Logged, Slot, Tape, Weight, leaves, mapped, results
+from axiograd.training.held_gates.tape import Fixed, Logged, Slot, Tape, TapeEntry, Weight, leaves, mapped, results
 
 #: Functions of wrappers that hand values on as they are, by their nodes in autograd's graph.
 HANDED_ON = frozenset(
@@ -253,7 +253,7 @@ class _Call:
                 edges.append(get_gradient_edge(value))
                 matrices = [w for w in (recorder.tape.weights[i] for i in weights) if w.dim() > 1]
                 recorder.tape.work += sum(value.numel() * w[0].numel() for w in matrices)
-        entry = Entry(function, template, named, frozenset(added), tuple(slots), weights, tuple(edges))
+        entry = TapeEntry(function, template, named, frozenset(added), tuple(slots), weights, tuple(edges))
         recorder.tape.entries.append(entry)
         return result
 

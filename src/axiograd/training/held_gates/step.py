@@ -29,7 +29,7 @@ from axiograd.training.held_gates.checkpointing import without_checkpoints
 from axiograd.training.held_gates.multiples import ROUNDING, common, multiples, per_sample
 from axiograd.training.held_gates.operators import NotHeldError, NotSharedError
 from axiograd.training.held_gates.recorder import Recorder
-from axiograd.training.held_gates.tape import Entry, Logged, Tape, Tensors
+from axiograd.training.held_gates.tape import Logged, Tape, TapeEntry, Tensors
 
 
 class HeldPass(ABC):
@@ -84,7 +84,7 @@ class Held(HeldPass):
     #: Whether the model has checkpoints through which autograd takes no gradient by inputs.
     reentrant: bool = False
     #: Of each entry that has weights, the gradients of its results.
-    output_gradients: dict[Entry, tuple[Tensor | None, ...]] = field(default_factory=dict)
+    output_gradients: dict[TapeEntry, tuple[Tensor | None, ...]] = field(default_factory=dict)
     outputs: tuple[int, ...] = ()
 
     @property
@@ -111,7 +111,7 @@ class Held(HeldPass):
     ) -> tuple[list[Tensor | None], dict[int, Tensor]]:
         total: list[Tensor | None] = [None] * len(tensors.weights)
 
-        def weigh(entry: Entry, call: Callable[[Sequence[Tensor]], Any]) -> Any:
+        def weigh(entry: TapeEntry, call: Callable[[Sequence[Tensor]], Any]) -> Any:
             own = {i: tensors.weights[i].detach().requires_grad_() for i in entry.weights}
             weights = [own.get(i, w) for i, w in enumerate(tensors.weights)]
             with torch.enable_grad():

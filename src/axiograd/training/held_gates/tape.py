@@ -33,7 +33,7 @@ class Fixed:
 
 
 @dataclass(eq=False)
-class Entry:
+class TapeEntry:
     """One linear function of the tape."""
 
     function: Callable[..., Any]
@@ -53,7 +53,7 @@ class Entry:
 class Tape:
     """What one forward pass did to the values that depend on its inputs."""
 
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[TapeEntry] = field(default_factory=list)
     weights: list[Tensor] = field(default_factory=list)
     fixed: list[Tensor] = field(default_factory=list)
     n_slots: int = 0
@@ -90,7 +90,9 @@ class Tape:
                 args = tuple(without(a) if i in entry.added else a for i, a in enumerate(args))
                 kwargs = {k: without(a) if k in entry.added else a for k, a in kwargs.items()}
 
-            def call(weights: Sequence[Tensor], entry: Entry = entry, args: Any = args, kwargs: Any = kwargs) -> Any:
+            def call(
+                weights: Sequence[Tensor], entry: TapeEntry = entry, args: Any = args, kwargs: Any = kwargs
+            ) -> Any:
                 given, named = filled((args, kwargs), values, weights, tensors.fixed)
                 return entry.function(*given, **named)
 
@@ -110,7 +112,7 @@ class Logged:
     #: Of each argument: what it is, if it is a tensor; itself, if it is a number or a word.
     arguments: tuple[Any, ...]
     #: The linear function that it became; None for a choice, which is made once.
-    entry: Entry | None
+    entry: TapeEntry | None
     #: Whether the function itself is that linear function.
     plain: bool
     result: Any

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from axiograd.homogeneity.conversion.calibrated.functions import callable_of, op_name
-from axiograd.homogeneity.conversion.calibrated.graph import Plan, Site, plan
+from axiograd.homogeneity.conversion.calibrated.graph import CalibrationPlan, Site, plan
 from axiograd.homogeneity.conversion.calibrated.images import Calibration, read_images
 from axiograd.homogeneity.conversion.calibrated.kept import KeptLayers, kept_layers
 from axiograd.homogeneity.conversion.calibrated.layers import ActivationAtScale, AffineOfDegreeOne, CappedReLU
@@ -94,7 +94,7 @@ def calibrated_strip(
 class _Walk:
     def __init__(
         self,
-        layout: Plan,
+        layout: CalibrationPlan,
         calibration: Calibration,
         images: list[Tensor],
         held: list[Tensor],
@@ -263,7 +263,7 @@ def _is_gated(node: fx.Node) -> bool:
     return bool(node.users) and all(op_name(user) in _GATES for user in node.users)
 
 
-def _absorbed(layout: Plan) -> set[fx.Node]:
+def _absorbed(layout: CalibrationPlan) -> set[fx.Node]:
     """Nodes of the original that a layer with its norm folded in stands for."""
     results = {site.result for site in layout.sites}
     made = {layout.twin[result] for result in results}

@@ -45,7 +45,7 @@ class Site:
 
 
 @dataclass
-class Plan:
+class CalibrationPlan:
     """The original's graph, the converted one, and which node of the one stands for which of the other."""
 
     graph: fx.Graph
@@ -60,7 +60,7 @@ def _args(node: fx.Node) -> tuple[Any, ...]:
     return node.args
 
 
-def plan(model: nn.Module, example: Tensor) -> Plan:
+def plan(model: nn.Module, example: Tensor) -> CalibrationPlan:
     """Trace the model in eval mode and lay out its converted twin, not fitted yet."""
     example = torch.cat([example, example])[:2] if len(example) == 1 else example[:2]  # one image fixes the batch
     with warnings.catch_warnings(), torch.no_grad():
@@ -107,7 +107,7 @@ class _Layout:
         self.one: dict[fx.Node, fx.Node] = {}
         self.sites: list[Site] = []
 
-    def build(self) -> Plan:
+    def build(self) -> CalibrationPlan:
         for node in self.graph.nodes:
             if node in self.constants or node in self.twin:
                 continue
@@ -119,7 +119,7 @@ class _Layout:
                 self._visit(node)
                 if node not in self.one and (before := self._before(node)) is not None:
                     self.one[node] = before
-        return Plan(self.graph, self.constants, self.sites, fx.GraphModule(self.root, self.new), self.twin)
+        return CalibrationPlan(self.graph, self.constants, self.sites, fx.GraphModule(self.root, self.new), self.twin)
 
     def _visit(self, node: fx.Node) -> None:
         name, args = op_name(node), _args(node)

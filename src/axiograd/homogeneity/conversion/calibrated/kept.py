@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from axiograd.errors import StorageError
-from axiograd.homogeneity.conversion.calibrated.graph import Plan, Site
+from axiograd.homogeneity.conversion.calibrated.graph import CalibrationPlan, Site
 from axiograd.homogeneity.conversion.calibrated.images import Calibration
 from axiograd.homogeneity.conversion.calibrated.layers import AffineOfDegreeOne
 from axiograd.runs.differences import refuse_other
@@ -24,7 +24,9 @@ _PARTS = ("weight", "bias", "reader")
 
 
 @contextmanager
-def kept_layers(layout: Plan, calibration: Calibration, chunks: list[Tensor]) -> Iterator["KeptLayers | None"]:
+def kept_layers(
+    layout: CalibrationPlan, calibration: Calibration, chunks: list[Tensor]
+) -> Iterator["KeptLayers | None"]:
     """The layers of this calibration's folder, which nobody else writes into meanwhile; None where it has none."""
     if calibration.folder is None:
         yield None
@@ -44,7 +46,7 @@ def kept_layers(layout: Plan, calibration: Calibration, chunks: list[Tensor]) ->
         yield KeptLayers(folder)
 
 
-def _identity(layout: Plan, calibration: Calibration, chunks: list[Tensor]) -> dict[str, object]:
+def _identity(layout: CalibrationPlan, calibration: Calibration, chunks: list[Tensor]) -> dict[str, object]:
     """What the fitted numbers depend on."""
     settings = {f.name: getattr(calibration, f.name) for f in fields(calibration) if f.name not in _ASIDE}
     values = [layout.constants[node] for node in layout.graph.nodes if node in layout.constants]
