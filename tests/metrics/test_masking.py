@@ -327,6 +327,6 @@ def test_a_model_that_fails_fails_with_its_own_words():
     ],
 )
 def test_copies_of_a_pass(model, shape, copies):
-    from axiograd.metrics._passes import copies_per_pass
+    from axiograd.attribution.memory_order import copies_per_pass
 
     assert copies_per_pass(model, torch.empty(1, *shape)) == copies

@@ -16,7 +16,7 @@ import torch
 import axiograd
 from axiograd.errors import ConfigurationError, InputError, NotHomogeneousError, StorageError, TargetError
 from axiograd.homogeneity import Certificate
-from axiograd.scale import Attribute, Listed, Statistics, Windows, write_attributions
+from axiograd.scale import Attribute, Listed, Pixels, Statistics, Windows, write_attributions
 from axiograd.scale.table import provenance_of
 from support.scale import Slow, make, source, write
 
@@ -225,3 +225,39 @@ def test_columns_and_labels_that_would_be_lost_are_refused():
     with pytest.raises(InputError, match="the label 'cat'"):
         Attribute(model)({"image": x, "label": np.array(["cat", "dog"])})
     assert Attribute(model)({"image": x, "label": np.array([1.0, np.nan])})["label"].to_pylist() == [1, None]
+
+
+class Strided(torch.nn.Module):
+    """It reads memory as it lies, or as a view, and so knows one order of it only."""
+
+    def __init__(self, how):
+        super().__init__()
+        torch.manual_seed(0)
+        self.convolution, self.last, self.how = (
+            torch.nn.Conv2d(3, 4, 3, bias=False),
+            torch.nn.Linear(108, 2, False),
+            how,
+        )
+
+    def forward(self, x):
+        flat = x.view(len(x), -1) if self.how == "view" else x.as_strided((len(x), 108), (108, 1))
+        return self.last(flat) + self.convolution(x).sum((1, 2, 3))[:, None]
+
+
+@pytest.mark.parametrize("how", ["view", "strides"])
+def test_a_model_that_knows_one_order_of_memory_gets_it(how):
+    x, model = torch.randn(3, 3, 6, 6), Strided(how)
+    table = Attribute(model, "input-x-gradient", target=1, summary=Pixels())({"image": x.numpy()})
+    expected = axiograd.InputXGradient(model).attribute(x, 1).flatten(1).numpy()
+    np.testing.assert_allclose(np.stack(table["attributions"].to_pylist()), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_channels_last_keeps_every_pixel_in_its_place():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3, bias=False), torch.nn.ReLU(), torch.nn.Flatten())
+    model = torch.nn.Sequential(model, torch.nn.Linear(4 * 24, 2, bias=False))
+    x, attribute = torch.randn(3, 3, 6, 8), Attribute(model, target=0, summary=Pixels())
+    table = attribute({"image": x.numpy()})
+    assert attribute._order.channels_last
+    expected = axiograd.XGradient(model).attribute(x, 0).flatten(1).numpy()
+    np.testing.assert_allclose(np.stack(table["attributions"].to_pylist()), expected, rtol=1e-4, atol=1e-6)

@@ -13,9 +13,9 @@ from torch import Tensor
 from axiograd._target import LinearTarget, select
 from axiograd._typing import Target
 from axiograd.attribution.arguments import Model
+from axiograd.attribution.memory_order import MemoryOrder
 from axiograd.errors import NotFiniteError, TargetError
 from axiograd.metrics._evaluation import as_labels, call, predictions, rows_of
-from axiograd.metrics._passes import MemoryOrder
 from axiograd.metrics.masking_value import MaskingValue, masked_out
 from axiograd.metrics.ranking import ORDERS, kept, ranks
 

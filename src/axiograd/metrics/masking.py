@@ -12,10 +12,10 @@ from torch import Tensor
 
 from axiograd._typing import Target
 from axiograd.attribution.arguments import Model
+from axiograd.attribution.memory_order import MemoryOrder, copies_per_pass, prefers_channels_last
 from axiograd.errors import ConfigurationError
 from axiograd.metrics._evaluation import evaluating, require_tensor
 from axiograd.metrics._masked_copies import Background, MaskedCopies, Scoring
-from axiograd.metrics._passes import MemoryOrder, copies_per_pass, prefers_channels_last
 from axiograd.metrics._statistics import standard_error
 from axiograd.metrics.masking_value import MaskingValue
 from axiograd.metrics.ranking import ORDERS, Channels, per_feature

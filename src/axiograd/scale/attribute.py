@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from axiograd._target import logits
 from axiograd.attribution.base import Attribution
+from axiograd.attribution.memory_order import MemoryOrder
 from axiograd.attribution.methods import find_method
 from axiograd.attribution.rows import rows_of
 from axiograd.attribution.x_gradient import XGradient
@@ -75,6 +76,7 @@ class Attribute:
         self.preprocess, self.preprocessing = preprocess, preprocessing
         self.steps, self.references, self.seed = steps, references, seed
         self._method: Attribution | None = None
+        self._order: MemoryOrder | None = None
         self._at_zero: dict[torch.Size, Tensor] = {}
         self._weights: str | None = None
         parameter = next((p for p in self.model.parameters() if p.is_floating_point()), torch.empty(0))
@@ -139,7 +141,10 @@ class Attribute:
         target = self._target(labels, at_zero.shape[1])
         given = torch.tensor(labels) if labels is not None and None not in labels else None
         call = {"baselines": None, "additional_forward_args": None}
-        rows = rows_of(self._built(x), x, given, target, None, call)
+        method = self._built(x)
+        if self._order is None:
+            self._order = MemoryOrder.of(self.model, x)
+        rows = self._order.run(lambda inputs: rows_of(method, inputs, given, target, None, call), x)
         attributions, outputs = rows["attributions.0"], rows["outputs"]
         outputs = outputs[:, None] if outputs.dim() == 1 else outputs
         chosen = rows.get("target", torch.zeros(len(x), dtype=torch.long))
