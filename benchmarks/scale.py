@@ -1,8 +1,10 @@
-"""Attributions of many samples: what summaries lose, what a row costs, and whether memory stays flat.
+"""Attributions of many samples: what summaries lose, what a row costs, and what happens when something goes wrong.
 
     python benchmarks/scale.py losses      what each summary loses, SqueezeNet 1.1 on the ImageNet sample
-    python benchmarks/scale.py rates       rows per second: X-Gradient, Captum's IG(50), one and two of Ray's workers
-    python benchmarks/scale.py memory      70,000 images of Fashion-MNIST, resident memory on the way
+    python benchmarks/scale.py rates       what a row costs, and what it costs with Captum's IG(50)
+    python benchmarks/scale.py workers     one process, one and two of Ray's workers
+    python benchmarks/scale.py memory      70,000 images of Fashion-MNIST, resident memory of every process on the way
+    python benchmarks/scale.py faults      workers and drivers killed, damaged images, a full disk
     python benchmarks/scale.py page        benchmarks/results/scale.md from what the others have measured
 
 Each part writes its numbers to benchmarks/results/scale.json as it ends. Where other programs share the machine,
@@ -13,20 +15,20 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import platform
 import shutil
-import statistics
 import subprocess
 import tempfile
 import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import nn
+from scale_page import page
+from scale_processes import descendants, faults, memory, parts, processor_time, start_ray
 
 import axiograd
 from axiograd.datasets import SQUEEZENET
@@ -41,7 +43,6 @@ from axiograd.scale import (
     Pixels,
     TopK,
     Windows,
-    tensors,
     write_attributions,
 )
 from axiograd.scale.summaries import as_maps, gini
@@ -125,235 +126,133 @@ class Held:
         return self.held[place % len(self.held)]
 
 
-def rates(n):
-    """Processor seconds per photo of one process; Captum's IG(50) with the same rows; and wall time on Ray."""
-    torch.set_num_threads(1)
-    model = squeezenet()
-    source = photos(n)
-    out = Path(tempfile.mkdtemp())
+def rates(n, turns=3):
+    """Processor seconds per photo: the parts of a row, the whole row, and Captum's IG(50), turn by turn."""
+    model, source, out = squeezenet(), photos(n), Path(tempfile.mkdtemp())
     attribute = Attribute(model)
-    write_attributions(attribute, photos(16), out / "warm", batch_size=16, progress=False)
-    ours, forward, theirs = [], [], []
-    for turn in range(3):
-        start = time.process_time()
-        write_attributions(attribute, source, out / f"ours-{turn}", batch_size=16, progress=False)
-        ours.append((time.process_time() - start) / n)
-        x = source.read(0, 16).inputs
-        x = torch.stack(x)
-        with torch.no_grad():
-            start = time.process_time()
-            model(x)
-            forward.append((time.process_time() - start) / 16)
-        theirs.append(captum(model, x[:4]))
-        print(f"rates: {ours[-1]:.4f} {theirs[-1]:.3f} {forward[-1]:.4f}", flush=True)
-    size = sum(part.stat().st_size for part in (out / "ours-0").glob("*.parquet")) / n
-    found = {
-        "photos": n,
-        "ours": statistics.median(ours),
-        "captum": statistics.median(theirs),
-        "forward": statistics.median(forward),
-        "bytes": size,
-        "ratio": statistics.median(b / a for a, b in zip(ours, theirs, strict=True)),
-    }
+    start = time.process_time()
+    write_attributions(attribute, photos(1), out / "first", progress=False)
+    found = {"photos": n, "start": time.process_time() - start, "turns": []}
+    x = torch.stack(source.read(0, 16).inputs)
+    last = x.contiguous(memory_format=torch.channels_last)
+    with torch.no_grad():
+        target = model(x).argmax(1)
+    files = axiograd.datasets.imagenet_sample(transform=SQUEEZENET)
+    for turn in range(turns):
+        row = {
+            "decoding": timed(lambda: [files[i] for i in range(32)], 32),
+            "forward": timed(lambda: inferred(model, last), 16),
+            "forward and backward": timed(lambda: differentiated(model, last, target), 16),
+            "forward and backward, channels first": timed(lambda: differentiated(model, x, target), 16),
+            "rows": timed(
+                lambda turn=turn: write_attributions(attribute, source, out / f"{turn}", batch_size=16, progress=False),
+                n,
+            ),
+            "Captum, one photo a call": timed(lambda: captum(model, x[:1], target[:1], None), 1),
+            "Captum, 16 rows at once": timed(lambda: captum(model, x[:2], target[:2], 16), 2),
+            "Captum, 16 rows at once, channels last": timed(lambda: captum(model, last[:2], target[:2], 16), 2),
+        }
+        found["turns"].append(row)
+        print("rates:", {name: round(value, 4) for name, value in row.items()}, flush=True)
+    found["bytes"] = sum(part.stat().st_size for part in (out / "0").glob("*.parquet")) / n
     shutil.rmtree(out)
     return found
 
 
-def captum(model, x):
-    """Processor seconds per photo of Captum's Integrated Gradients with 50 steps, and the same summary of it."""
+def timed(work, n):
+    """Processor seconds for one of n."""
+    start = time.process_time()
+    work()
+    return (time.process_time() - start) / n
+
+
+def inferred(model, x):
+    with torch.no_grad():
+        model(x)
+
+
+def differentiated(model, x, target):
+    x = x.clone().requires_grad_()
+    torch.autograd.grad(model(x).gather(1, target[:, None]).sum(), x)
+
+
+def captum(model, x, target, rows):
+    """Captum's Integrated Gradients with 50 steps, and the same summary of it."""
     from captum.attr import IntegratedGradients
 
-    with torch.no_grad():
-        target = model(x).argmax(1)
-    start = time.process_time()
-    attributions = IntegratedGradients(model).attribute(x, target=target, n_steps=50, internal_batch_size=16)
+    attributions = IntegratedGradients(model).attribute(x, target=target, n_steps=50, internal_batch_size=rows)
     Windows()(attributions)
     gini(as_maps(attributions))
-    return (time.process_time() - start) / len(x)
 
 
-def workers(n):
-    """Wall seconds of the plain engine and of Ray with one and two workers, start-up left out, and the load."""
-    import ray
+def workers(n, turns=4):
+    """Wall and processor seconds per photo of the plain engine, and of Ray with one and two workers, turn by turn.
 
-    torch.set_num_threads(1)
-    model = squeezenet()
+    Both are taken between the first parts, which have start and proof in them, and the last one.
+    """
+    model, out = squeezenet(), Path(tempfile.mkdtemp())
+    ray = start_ray(3)
     found = {"photos": n, "turns": []}
-    out = Path(tempfile.mkdtemp())
-    ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False, logging_level="error")
-    for turn in range(2):
-        seconds = {}
-        for name, options in (
-            ("plain", {}),
-            ("ray 1", {"engine": "ray", "workers": 1}),
-            ("ray 2", {"engine": "ray", "workers": 2}),
-        ):
+    ways = {"plain": {}, "ray 1": {"engine": "ray", "workers": 1}, "ray 2": {"engine": "ray", "workers": 2}}
+    for turn in range(turns):
+        row = {}
+        for name, options in ways.items():
             folder = out / f"{name}-{turn}".replace(" ", "-")
-            options |= {"batch_size": 16, "part_rows": 16, "progress": False}
-            write_attributions(Attribute(model), photos(n), folder, **options)
-            # The first part of each worker has its start and its proof in it.
-            written = sorted(part.stat().st_mtime for part in folder.glob("*.parquet"))
-            skip = 2
-            seconds[name] = (written[-1] - written[skip - 1]) / (16 * (len(written) - skip))
-        seconds["load"] = os.getloadavg()[0]
-        found["turns"].append(seconds)
-        print(f"workers: {seconds}", flush=True)
+            with watching(folder) as seen:
+                write_attributions(
+                    Attribute(model), photos(n), folder, batch_size=8, part_rows=8, progress=False, **options
+                )
+            row[name] = steady(folder, seen)
+            shutil.rmtree(folder)
+        row["load"] = os.getloadavg()[0]
+        found["turns"].append(row)
+        print(f"workers: {row}", flush=True)
     ray.shutdown()
     shutil.rmtree(out)
     return found
 
 
-def small():
-    """Two convolutions without biases, for images of 28 × 28."""
-    torch.manual_seed(0)
-    layers = nn.PixelUnshuffle(2), nn.Conv2d(4, 16, 3, padding=1, bias=False), nn.ReLU(), nn.MaxPool2d(2)
-    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(16 * 49, 10, bias=False))
-
-
-def memory(engine):
-    """Resident memory of every process on the way through 70,000 images, in MB."""
-    torch.set_num_threads(1)
-    train, test = (axiograd.datasets.fashion_mnist(split) for split in ("train", "test"))
-    both = axiograd.datasets.TensorData(
-        torch.cat([train.inputs, test.inputs]), torch.cat([train.targets, test.targets]), "Fashion-MNIST"
-    )
-    del train, test
-    source = tensors(both)
-    out = Path(tempfile.mkdtemp())
+@contextmanager
+def watching(folder):
+    """(parts, processor seconds of all processes that work) as they go."""
     seen, done = [], threading.Event()
 
     def watch():
-        while not done.wait(0.5):
-            parts = len(list(out.glob("part-*.parquet")))
-            seen.append((parts, rss(os.getpid()), max([rss(pid) for pid in ray_workers()], default=0.0)))
+        spent = {}
+        while not done.wait(0.02):
+            spent[0] = sum(os.times()[:2])
+            for pid, name in descendants():
+                if "MapWorker" in name:
+                    spent[pid] = max(spent.get(pid, 0.0), processor_time(pid))
+            seen.append((len(parts(folder)), sum(spent.values())))
 
     thread = threading.Thread(target=watch)
     thread.start()
-    options = {"engine": "ray", "workers": 2} if engine == "ray" else {}
-    start = time.process_time()
-    statistics_found = write_attributions(Attribute(small()), source, out, batch_size=64, progress=False, **options)
-    seconds = time.process_time() - start
-    done.set()
-    thread.join()
-    shutil.rmtree(out)
-    total = math.ceil(70_000 / 1024)
-    places = (0.1, 0.25, 0.5, 0.75, 1.0)
-    taken = {f"{place:.0%}": min(seen, key=lambda one: abs(one[0] - place * total))[1:] for place in places}
-    return {"rows": statistics_found.rows, "errors": statistics_found.errors, "seconds": seconds, "mb": taken}
-
-
-def rss(pid):
-    """Resident memory of a process in MB."""
     try:
-        text = Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return 0.0
-    return int(text.split("VmRSS:")[1].split()[0]) / 1024 if "VmRSS:" in text else 0.0
+        yield seen
+    finally:
+        done.set()
+        thread.join()
 
 
-def ray_workers():
-    """Processes that hold an actor of this process's Ray."""
-    own = str(os.getpid())
-    for process in Path("/proc").iterdir():
-        try:
-            if process.name.isdigit() and b"MapWorker" in (process / "cmdline").read_bytes() and descends(process, own):
-                yield int(process.name)
-        except OSError:
-            continue
-
-
-def descends(process, ancestor):
-    """Whether a process was started by another, or by one that it started."""
-    number = process.name
-    while number not in {"0", "1"}:
-        if number == ancestor:
-            return True
-        number = Path(f"/proc/{number}/status").read_text().split("PPid:")[1].split()[0]
-    return False
-
-
-def page(found):
-    """Tables in Markdown."""
-    lines = [
-        "# Millions of samples",
-        "",
-        "`python benchmarks/scale.py losses`, `rates`, `workers`, `memory`; one thread.",
-    ]
-    for name in found:
-        made = found[name]["made"]
-        lines.append(f"{name}: {made['versions']}, commit {made['commit']}.  ")
-    if "losses" in found:
-        part = found["losses"]
-        lines += [
-            "",
-            f"## What summaries lose: SqueezeNet 1.1, lifted, X-Gradient on {part['photos']} photos of ImageNet",
-            "",
-            "| summary | bytes | error of the map | correlation | error of the sum | of the share in the centre |",
-            "|---|---|---|---|---|---|",
-        ]
-        for name, row in part["summaries"].items():
-            cells = [
-                "–" if row[key] is None else f"{row[key]:.{digits}}"
-                for key, digits in (("error", "2f"), ("correlation", "2f"), ("sum", "0e"), ("centre", "3f"))
-            ]
-            lines.append(f"| {name} | {row['bytes']:,.0f} | {' | '.join(cells)} |")
-        lines += [
-            "",
-            "Medians over photos. Error of the map: ‖map − map that the row stands for‖ / ‖map‖, pixel by pixel;",
-            "attributions of neighbouring pixels differ in sign: a window loses most of the pixels' energy and keeps",
-            "where it is. The share is that of positive attribution in the middle quarter.",
-        ]
-    if "rates" in found:
-        part = found["rates"]
-        lines += [
-            "",
-            f"## What a row costs: the same network, photos in memory, {part['photos']} of them",
-            "",
-            "| | seconds per photo and core | photos per second and core |",
-            "|---|---|---|",
-            f"| forward pass alone | {part['forward']:.4f} | {1 / part['forward']:.1f} |",
-            f"| X-Gradient, summary, Parquet | {part['ours']:.4f} | {1 / part['ours']:.1f} |",
-            f"| Captum's Integrated Gradients (50), summary | {part['captum']:.3f} | {1 / part['captum']:.2f} |",
-            "",
-            f"Ratio {part['ratio']:.1f} (median of three turns, processor time).",
-            f"A row takes {part['bytes']:,.0f} bytes of Parquet.",
-        ]
-    if "workers" in found:
-        part = found["workers"]
-        lines += [
-            "",
-            f"## Workers: {part['photos']} photos, wall time on two cores that others use too",
-            "",
-            "| turn | plain | Ray, 1 worker | Ray, 2 workers | 2 workers over 1 | Ray over plain | load |",
-            "|---|---|---|---|---|---|---|",
-        ]
-        for i, turn in enumerate(part["turns"]):
-            a, b, c = (turn[key] for key in ("plain", "ray 1", "ray 2"))
-            lines.append(
-                f"| {i + 1} | {a:.3f} s | {b:.3f} s | {c:.3f} s | {b / c:.2f} × | {b / a:.2f} | {turn['load']:.1f} |"
-            )
-        lines += ["", "Seconds per photo after the first two parts, which hold start-up and proof."]
-    for engine in ("plain", "ray"):
-        if f"memory-{engine}" in found:
-            part = found[f"memory-{engine}"]
-            lines += [
-                "",
-                f"## Memory: {part['rows']:,} images of Fashion-MNIST, engine {engine}",
-                "",
-                "| rows done | " + " | ".join(part["mb"]) + " |",
-                "|---|" + "---|" * len(part["mb"]),
-                "| driver, MB | " + " | ".join(f"{value[0]:.0f}" for value in part["mb"].values()) + " |",
-            ]
-            if engine == "ray":
-                lines.append("| largest worker, MB | " + " | ".join(f"{v[1]:.0f}" for v in part["mb"].values()) + " |")
-    return "\n".join(lines) + "\n"
+def steady(folder, seen):
+    """Seconds per photo after the first four parts: wall, and processor."""
+    written = sorted(part.stat().st_mtime for part in folder.glob("*.parquet"))
+    skip = 4
+    from_then = [spent for count, spent in seen if count >= skip]
+    photos_done = 8 * (len(written) - skip)
+    return {
+        "wall": (written[-1] - written[skip - 1]) / photos_done,
+        "processor": (from_then[-1] - from_then[0]) / photos_done,
+    }
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("part", choices=("losses", "rates", "workers", "memory", "page"))
+    parser.add_argument("part", choices=("losses", "rates", "workers", "memory", "faults", "page"))
     parser.add_argument("--limit", type=int, default=500, help="photos of losses")
     parser.add_argument("--photos", type=int, default=96, help="photos of rates and workers")
+    parser.add_argument("--trials", type=int, default=10, help="of faults, for each kind of killing")
     parser.add_argument("--engine", choices=("plain", "ray"), default="plain", help="of memory")
     options = parser.parse_args()
     path = RESULTS / "scale.json"
@@ -365,6 +264,7 @@ def main():
             "rates": lambda: rates(options.photos),
             "workers": lambda: workers(options.photos),
             "memory": lambda: memory(options.engine),
+            "faults": lambda: faults(options.trials, seed=0),
         }[options.part]
         torch.set_num_threads(1)
         measured = measure()

@@ -63,6 +63,8 @@ def write(out, engine="plain"):
 def start_ray(cores=2):
     import ray
 
+    # Otherwise Ray's workers let everything else on the machine go first.
+    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112  # Ray spells it so
     ray.init(num_cpus=cores, include_dashboard=False, log_to_driver=False, logging_level="error")
     return ray
 
@@ -295,6 +297,15 @@ def rss(pid):
     except OSError:
         return 0.0
     return (int(lines.get("VmRSS", "0").split()[0]) - int(lines.get("RssShmem", "0").split()[0])) / 1024
+
+
+def processor_time(pid):
+    """Seconds of processor that a process has had."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def called(command):
