@@ -150,7 +150,8 @@ def faults(part):
             continue
         yield f"A disk of 2 MB: it ends with “{disk['told']}”"
         good = disk["kept"] and disk["once"] and disk["equal"]
-        yield f"{disk['rows readable']:,} rows are readable; with room, the same call goes on and has {'all rows, with the same bits' if good else 'OTHER ROWS'}."
+        yield f"{disk['rows readable']:,} rows are readable; with room, the same call goes on and has"
+        yield f"{'all rows, with the same bits' if good else 'OTHER ROWS'}."
 
 
 def memory(part, engine):

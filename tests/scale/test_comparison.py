@@ -162,3 +162,40 @@ def test_what_cannot_be_compared(tmp_path, written):
     write(tmp_path / "others", Listed("made up", [f"b {i}" for i in range(8)], Images(8, 0, ())))
     with pytest.raises(InputError, match="0 rows have the same name"):
         compare(written[0], tmp_path / "others", paired=True)
+
+
+def answering(weights):
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 2, bias=False))
+    model[1].weight.data = torch.tensor(weights)[:, None] * torch.ones(2, 64)
+    return Attribute(model)
+
+
+def test_what_is_the_same_in_every_pair_has_changed(tmp_path):
+    x = torch.rand(60, 1, 8, 8)
+    rows = Listed("rows", [str(i) for i in range(60)], x.__getitem__)
+    for name, weights in (("a", [2.0, 1.0]), ("b", [1.0, 2.0])):
+        write_attributions(answering(weights), rows, tmp_path / name, progress=False)
+    found = compare(tmp_path / "a", tmp_path / "b", permutations=199)
+    assert found.paired
+    assert {(one.kind, one.name) for one in found.significant} == {("class", "0"), ("class", "1")}
+    # Rounding is no change, even where it is the same in every row.
+    difference = np.full((60, 1), 0.5)
+    assert paired([RowBlock(difference, np.arange(60))], 60, 199, 0).p[0][0] == 0.005
+    assert paired([RowBlock(0 * difference, np.arange(60))], 60, 199, 0).p[0][0] == 1
+
+
+def test_rows_that_are_missing_are_said(tmp_path):
+    write(tmp_path / "a")
+    write(tmp_path / "b", source(seed=5))
+    (tmp_path / "b/part-000003.parquet").unlink()
+    found = compare(tmp_path / "a", tmp_path / "b", permutations=99)
+    assert any(one.endswith("b has 32 of its 40 rows: the run has not ended") for one in found.different)
+
+
+def test_parts_of_two_runs_are_no_table(tmp_path):
+    write(tmp_path / "a")
+    other = Attribute(Slow(), "input-x-gradient", summary=make().summaries)
+    write_attributions(other, source(), tmp_path / "b", batch_size=4, part_rows=8, progress=False)
+    (tmp_path / "b/part-000001.parquet").replace(tmp_path / "a/part-000007.parquet")
+    with pytest.raises(StorageError, match=r"part-000007\.parquet and .* from different runs: their method"):
+        compare(tmp_path / "a", tmp_path / "a")

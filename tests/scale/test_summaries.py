@@ -134,3 +134,12 @@ def test_gini_is_the_mean_difference_over_twice_the_mean():
 def test_settings_that_cannot_work(make):
     with pytest.raises(ConfigurationError):
         make()
+
+
+def test_a_window_larger_than_the_map_is_all_of_it():
+    a = torch.randn(2, 3, 5, 7)
+    found = Windows(10**9)(a)
+    assert found["grid"].tolist() == [[1, 1]] * 2
+    np.testing.assert_allclose(found["windows"][:, 0], a.sum((1, 2, 3)).numpy(), rtol=1e-4, atol=1e-5)
+    row = {name: values[0] for name, values in found.items()}
+    np.testing.assert_allclose(Windows(10**9).reconstruct(row, (5, 7)), float(a[0].sum()) / 35, rtol=1e-4, atol=1e-6)

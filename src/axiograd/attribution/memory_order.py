@@ -83,6 +83,7 @@ class MemoryOrder:
             try:
                 return call(rows.contiguous(memory_format=torch.channels_last))
             except RuntimeError:
-                # `view` refuses other strides; whatever else it was is raised again below.
+                found = call(rows)  # `view` refuses other strides; whatever else it was is raised again
                 self.channels_last = False
+                return found
         return call(rows)

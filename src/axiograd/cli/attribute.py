@@ -295,7 +295,8 @@ def _show(output: Output, found: Statistics, out: Path) -> None:
     table = plain_table("", "mean", "standard error", right=("mean", "standard error"))
     for name, value in told["all"].items():
         if isinstance(value, dict):
-            table.add_row(name, f"{value['mean']:.4g}", f"{value['se']:.2g}")
+            error = "–" if value["se"] is None else f"{value['se']:.2g}"
+            table.add_row(name, f"{value['mean']:.4g}", error)
     output.say(f"{found.rows:,} rows in {out}, {len(found.classes)} classes attributed")
     if found.accuracy is not None:
         output.say(f"accuracy            {found.accuracy:.2%} of {found.labelled:,} with a label")

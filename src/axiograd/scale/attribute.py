@@ -23,7 +23,7 @@ from axiograd.homogeneity.tracing.surroundings import modules_behind
 from axiograd.runs.differences import plain
 from axiograd.runs.digests import digest
 from axiograd.runs.identity import describe
-from axiograd.scale.reading import Broken, as_sample
+from axiograd.scale.reading import Broken, as_class, as_sample
 from axiograd.scale.summaries import Columns, Summary, Windows, as_maps, gini
 from axiograd.scale.table import COLUMNS, as_table, schema_of
 
@@ -78,6 +78,7 @@ class Attribute:
         self._method: Attribution | None = None
         self._order: MemoryOrder | None = None
         self._at_zero: dict[torch.Size, Tensor] = {}
+        self._taken: set[torch.Size] = set()
         self._weights: str | None = None
         parameter = next((p for p in self.model.parameters() if p.is_floating_point()), torch.empty(0))
         self._like = parameter.detach().new_empty(0)
@@ -90,7 +91,7 @@ class Attribute:
         samples = [as_sample(value, self.preprocess) for value in values]
         labels = batch.get(self.label)
         kept = [name for name in batch if name not in {self.column, self.label}] if self.keep is None else self.keep
-        columns = self.rows(samples, None if labels is None else [_class(one, self.label) for one in labels])
+        columns = self.rows(samples, None if labels is None else [as_class(one, self.label) for one in labels])
         before = {name: list(batch[name]) for name in kept}
         if twice := sorted(before.keys() & columns.keys()):
             raise ConfigurationError(
@@ -130,6 +131,13 @@ class Attribute:
             for i, place in enumerate(places):
                 self._fill(columns, [place], x[i : i + 1], None if labels is None else labels[i : i + 1])
             return
+        except RuntimeError as error:  # torch's, for a shape that the model does not take
+            if not self._taken or x.shape[1:] in self._taken:
+                raise
+            for place in places:
+                columns["error"][place] = f"{type(error).__name__} for the shape {tuple(x.shape[1:])}: {error}"
+            return
+        self._taken.add(x.shape[1:])
         for name, values in found.items():
             for place, value in zip(places, values, strict=True):
                 columns[name][place] = value
@@ -250,27 +258,37 @@ def _read_summaries(given: Summary | Sequence[Summary]) -> tuple[Summary, ...]:
     return summaries
 
 
-def _class(value: Any, column: str) -> int | None:
-    """A label as a number; None for one that is missing."""
-    if value is None or value != value:  # noqa: PLR0124  # NaN, as pandas has it for what is missing
-        return None
-    try:
-        if int(value) == value:
-            return int(value)
-    except (TypeError, ValueError):
-        pass
-    raise InputError(
-        f"the label {str(value)!r} in the column {column!r} is not a class's number: say another column, label=."
-    )
-
-
 def _sentence(error: AxiogradError) -> str:
     return f"{type(error).__name__}: {error}"
 
 
 def first_sample(samples: Sequence[Tensor | Broken], where: str | Path) -> Tensor:
-    """The first sample that can be read, to prove the model on."""
+    """The first sample that can be read."""
     found = next((sample for sample in samples if isinstance(sample, Tensor)), None)
     if found is None:
-        raise InputError(f"{where}: none of the first {len(samples)} samples can be read.")
+        reason = next((sample.reason for sample in samples if isinstance(sample, Broken)), "")
+        raise InputError(
+            f"{where}: none of the first {len(samples)} samples can be read; the first one: {reason.rstrip('.')}."
+        )
     return found
+
+
+def prove_on(
+    attribute: Attribute, samples: Sequence[Tensor | Broken], labels: Sequence[int | None], where: str | Path
+) -> None:
+    """Attribute the first sample that can be, so that what is wrong with all of them is said before the work."""
+    first = first_sample(samples, where)
+    reasons = []
+    for sample, label in zip(samples, labels, strict=True):
+        if isinstance(sample, Broken):
+            continue
+        try:
+            error = attribute.rows([sample], [label] if attribute.target == "label" else None)["error"][0]
+        except RuntimeError as raised:
+            raise InputError(f"{where}: the model does not take the shape {tuple(first.shape)}: {raised}.") from raised
+        if error is None:
+            return
+        reasons.append(str(error))
+    raise InputError(
+        f"{where}: none of the first {len(samples)} samples can be attributed; the first one: {reasons[0].rstrip('.')}."
+    )

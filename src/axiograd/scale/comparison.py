@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,17 +11,20 @@ from numpy.typing import NDArray
 
 from axiograd.errors import ConfigurationError, InputError
 from axiograd.scale.folder import parts_of
+from axiograd.scale.origin import check_alike, origin_of
 from axiograd.scale.permutation import RowBlock, paired as paired_test, two_samples
 from axiograd.scale.sources import opened
 from axiograd.scale.statistics import maps_of
 from axiograd.scale.summaries import Windows
-from axiograd.scale.table import provenance_of, pyarrow
+from axiograd.scale.table import pyarrow
 from axiograd.scale.unusual import NAMES, columns as unusual_columns
 
 #: Rows of a class on either side from which it is looked at by itself, and the cells of its map, down and across.
 _OF_CLASS, _CELLS = 20, 4
 #: Most classes whose frequency is compared: the most frequent ones.
 _CLASSES = 200
+#: Relative differences that the same numbers may have, computed twice and stored in single precision.
+_ROUNDING = 1e-5
 _SHOWN = 10
 
 
@@ -147,8 +149,9 @@ def compare(
         raise ConfigurationError(
             f"alpha={alpha}, permutations={permutations}: a p of alpha needs at least 2/alpha permutations."
         )
-    told = [_provenance(path) for path in (before, after)]
-    different = _check_alike(told, (before, after))
+    origins = [origin_of(path) for path in (before, after)]
+    told = [origin for origin, _ in origins]
+    different = (*check_alike(told, (before, after)), *(missing for _, missing in origins if missing))
     generator = np.random.default_rng(seed)
     both = [_read(path, rows, seed) for path in (before, after)]
     same = len(both[0]) == len(both[1]) and bool((both[0].names == both[1].names).all())
@@ -188,25 +191,6 @@ def compare(
         features,
         (str(before), str(after)),
         len(changes),
-    )
-
-
-def _provenance(path: str | Path) -> dict[str, Any]:
-    first = parts_of(Path(path))[0]
-    return provenance_of(opened(first).schema_arrow, first)
-
-
-def _check_alike(told: Sequence[dict[str, Any]], paths: Sequence[str | Path]) -> tuple[str, ...]:
-    """Tables of different methods cannot be compared; other differences are what one compares for, and are named."""
-    for key in ("method", "baseline", "target", "summaries"):
-        a, b = (each.get(key) for each in told)
-        if a != b:
-            raise ConfigurationError(
-                f"{paths[0]} and {paths[1]} differ in {key} ({a} and {b}): make both in the same way."
-            )
-    same = ("preprocessing", "data", "model", "versions")
-    return tuple(
-        f"{key}: {told[0].get(key)} → {told[1].get(key)}" for key in same if told[0].get(key) != told[1].get(key)
     )
 
 
@@ -263,7 +247,9 @@ class _Pair:
         return self.kind if self.kind == "rows" else ""
 
     def difference(self) -> RowBlock:
-        return RowBlock(self.after - self.before, self.rows[0], self.family)
+        away = self.after - self.before
+        rounding = _ROUNDING * np.maximum(np.abs(self.after), np.abs(self.before))
+        return RowBlock(np.where(np.abs(away) > rounding, away, 0.0), self.rows[0], self.family)
 
     def stacked(self, first: int) -> RowBlock:
         rows = np.concatenate([self.rows[0], self.rows[1] + first])

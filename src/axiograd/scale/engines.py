@@ -13,12 +13,12 @@ from typing import Any, Literal, get_args
 
 from axiograd import errors
 from axiograd._version import __version__
-from axiograd.errors import AxiogradError, ConfigurationError, MissingExtraError
+from axiograd.errors import AxiogradError, ConfigurationError, MissingExtraError, StorageError
 from axiograd.runs.differences import plain
 from axiograd.runs.files import write_atomically
 from axiograd.runs.identity import describe
 from axiograd.runs.progress import progress_bar
-from axiograd.scale.attribute import Attribute, first_sample
+from axiograd.scale.attribute import Attribute, prove_on
 from axiograd.scale.folder import STATISTICS, Folder
 from axiograd.scale.sources import Source, check_rows
 from axiograd.scale.statistics import Statistics
@@ -27,6 +27,8 @@ from axiograd.scale.table import as_table, pyarrow
 Engine = Literal["plain", "ray"]
 #: Rows that are looked at for one to prove the model on.
 _TRIED = 64
+#: Times that a part is tried again after its worker has died.
+_RETRIES = 10
 
 
 @dataclass
@@ -105,9 +107,10 @@ def write_attributions(
     # Rows of different batch sizes may differ in their last bits: parts are made of whole batches.
     part_rows = -(-part_rows // batch_size) * batch_size
     own = attribute if isinstance(attribute, Attribute) else attribute()
-    own.rows([first_sample(source.read(0, min(rows, _TRIED)).inputs, source.name)], _label(source, own))
+    tried = source.read(0, min(rows, _TRIED))
+    prove_on(own, tried.inputs, tried.labels, source.name)
     make = attribute if not isinstance(attribute, Attribute) else _Given(attribute)
-    folder = Folder(Path(out))
+    folder = Folder(Path(out).absolute())  # workers may be in another directory
     provenance = own.provenance() | {
         "data": source.name,
         "rows": rows,
@@ -122,18 +125,14 @@ def write_attributions(
             done = _plain(work, own, todo) if engine == "plain" else _ray(work, todo, workers, address)
             for finished in done:
                 update(advance=finished)
+        if missing := set(range(work.parts)) - folder.written():
+            raise StorageError(
+                f"{folder.path}: {len(missing)} of {work.parts} parts were written and are not here. All machines must "
+                "see this folder, under this name."
+            )
         statistics = Statistics.of(folder.path)
         write_atomically(folder.path / STATISTICS, json.dumps(statistics.to_dict(), indent=1).encode())
     return statistics
-
-
-def _label(source: Source, attribute: Attribute) -> list[int | None] | None:
-    """Of the sample that the model is proven on."""
-    if attribute.target != "label":
-        return None
-    read = source.read(0, min(len(source), _TRIED))
-    first = first_sample(read.inputs, source.name)
-    return [next(label for one, label in zip(read.inputs, read.labels, strict=True) if one is first)]
 
 
 @dataclass(frozen=True)
@@ -165,12 +164,31 @@ def _ray(work: PartWork, todo: Sequence[int], workers: int, address: str | None)
             batch_size=1,
             compute=ray.data.ActorPoolStrategy(size=min(workers, len(todo))),
             num_cpus=1,
+            max_restarts=-1,
+            # For ever, by default: a row that kills every worker would keep the run going and never let it end.
+            max_task_retries=_RETRIES,
         )
-        for row in done.iter_rows():
+        for row in _told(ray, done.iter_rows()):
             if row["failure"]:
                 kind = getattr(errors, str(row["kind"]), AxiogradError)
                 raise kind(str(row["failure"]))
             yield int(row["rows"])
+
+
+def _told(ray: Any, rows: Iterator[Any]) -> Iterator[Any]:
+    """The rows; what Ray raises as an error of ours, without the traces of all processes on the way."""
+    try:
+        yield from rows
+    except ray.exceptions.RayError as error:
+        cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error
+        raise AxiogradError(
+            f"Ray's workers failed: {type(cause).__name__}: {_first_line(cause)}. The parts that are written stay, and "
+            "the same call goes on from them; the plain engine shows where it happens."
+        ) from error
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line.strip().rstrip(".") for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 class RayWorker:
@@ -207,7 +225,11 @@ def _cluster(ray: Any, workers: int, address: str | None) -> Iterator[None]:
     if started:
         quiet = {"include_dashboard": False} if address is None else {"address": address}
         cores = {"num_cpus": workers + 1} if address is None else {}
-        ray.init(**quiet, **cores, log_to_driver=False, logging_level="error", configure_logging=True)
+        try:
+            ray.init(**quiet, **cores, log_to_driver=False, logging_level="error", configure_logging=True)
+        except Exception as error:  # Ray raises plain ones, too
+            where = "on this machine" if address is None else f"at {address}"
+            raise AxiogradError(f"Ray cannot be reached {where}: {_first_line(error)}.") from error
     logging.getLogger("ray.data").setLevel(logging.ERROR)  # the plan of every run is nobody's answer
     context = ray.data.DataContext.get_current()
     before = context.enable_progress_bars

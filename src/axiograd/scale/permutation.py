@@ -55,7 +55,8 @@ def two_samples(blocks: Sequence[RowBlock], after: NDArray[np.bool_], permutatio
     def labels(count: int) -> NDArray[Any]:
         return generator.permuted(np.tile(after.astype(np.float32), (count, 1)), axis=1)
 
-    return _tested(blocks, after[None].astype(np.float32), labels, permutations, _welch)
+    centred = [_Columns.of(block, np.std) for block in blocks]
+    return _tested(blocks, centred, after[None].astype(np.float32), labels, permutations, _welch)
 
 
 def paired(blocks: Sequence[RowBlock], n: int, permutations: int, seed: int) -> Tested:
@@ -67,11 +68,23 @@ def paired(blocks: Sequence[RowBlock], n: int, permutations: int, seed: int) -> 
     def labels(count: int) -> NDArray[Any]:
         return generator.integers(0, 2, (count, n), dtype=np.int8).astype(np.float32) * 2 - 1
 
-    return _tested(blocks, np.ones((1, n), dtype=np.float32), labels, permutations, _student)
+    # A difference that is the same in every row is the clearest of all: the scale is that of zero, not of the mean.
+    scaled = [_Columns.of(block, _root_mean_square) for block in blocks]
+    return _tested(blocks, scaled, np.ones((1, n), dtype=np.float32), labels, permutations, _student)
 
 
-def _tested(blocks: Sequence[RowBlock], own: NDArray[Any], labels: Any, permutations: int, statistic: Any) -> Tested:
-    centred = [_Columns.of(block) for block in blocks]
+def _root_mean_square(values: NDArray[Any], axis: int) -> NDArray[Any]:
+    return np.asarray(np.sqrt((values**2).mean(axis)))
+
+
+def _tested(
+    blocks: Sequence[RowBlock],
+    centred: Sequence[_Columns],
+    own: NDArray[Any],
+    labels: Any,
+    permutations: int,
+    statistic: Any,
+) -> Tested:
     observed = [statistic(columns, own[:, columns.rows])[0] for columns in centred]
     families = {block.family for block in blocks}
     largest: dict[str, list[NDArray[Any]]] = {family: [] for family in families}
@@ -99,10 +112,10 @@ class _Columns:
     rows: NDArray[np.int64]
 
     @classmethod
-    def of(cls, block: RowBlock) -> _Columns:
+    def of(cls, block: RowBlock, scale: Any) -> _Columns:
         values = np.asarray(block.values, dtype=np.float64)
-        spread = values.std(0)
-        # What does not vary, but for rounding, cannot have changed.
+        spread = scale(values, axis=0)
+        # What has no spread, but for rounding, cannot have changed.
         varies = spread > 1e-9 * np.abs(values).max(0, initial=0.0)
         scaled = np.where(varies, values / np.where(varies, spread, 1.0), 0.0).astype(np.float32)
         return cls(scaled, scaled**2, block.rows)

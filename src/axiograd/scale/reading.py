@@ -14,7 +14,7 @@ from torch import Tensor
 
 from axiograd.datasets.folders import as_rgb, damage, decode, refuse_what_is_not_one_photo, upright
 from axiograd.datasets.transforms import pillow
-from axiograd.errors import AxiogradError, ConfigurationError
+from axiograd.errors import AxiogradError, ConfigurationError, InputError
 
 _COLOUR, _GREY = 3, 2
 
@@ -49,13 +49,32 @@ def as_sample(value: Any, preprocess: Callable[..., Tensor] | None) -> Tensor | 
         squeezed = array[..., 0] if array.ndim == _COLOUR and array.shape[2] == 1 else array
         try:
             return preprocess(pillow().fromarray(squeezed).convert("RGB"))
-        except _wrong() as error:
+        except unreadable() as error:
             return Broken(f"{type(error).__name__}: {error}")
     return torch.from_numpy(np.array(array, dtype=np.float64 if array.dtype == np.float64 else np.float32))
 
 
-def _wrong() -> tuple[type[Exception], ...]:
+def unreadable() -> tuple[type[Exception], ...]:
+    """What is raised where one sample cannot be read."""
     return (*damage(), TypeError, AxiogradError)
+
+
+def as_class(value: Any, column: str) -> int | None:
+    """A label as a number; None for one that is missing.
+
+    >>> as_class(2.0, "label"), as_class(float("nan"), "label")
+    (2, None)
+    """
+    if value is None or value != value:  # noqa: PLR0124  # NaN, as pandas has it for what is missing
+        return None
+    try:
+        if int(value) == value:
+            return int(value)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise InputError(
+        f"the label {str(value)!r} in the column {column!r} is not a class's number: say another column, label=."
+    )
 
 
 def _as_array(value: Any) -> np.ndarray[Any, Any] | Broken:
@@ -84,5 +103,5 @@ def _image(value: bytes | str | Path, preprocess: Callable[..., Tensor] | None) 
         else:
             image = decode(Path(value))
         return preprocess(image)
-    except _wrong() as error:
+    except unreadable() as error:
         return Broken(f"{type(error).__name__}: {error}")

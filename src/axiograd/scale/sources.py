@@ -10,11 +10,10 @@ from typing import Any, Protocol
 import numpy as np
 from torch import Tensor
 
-from axiograd.datasets.folders import DamagedImageError
 from axiograd.datasets.tensors import TensorData
 from axiograd.errors import ConfigurationError, DataMissingError, InputError, StorageError
 from axiograd.runs.digests import digest
-from axiograd.scale.reading import Broken, as_sample
+from axiograd.scale.reading import Broken, as_class, as_sample, unreadable
 from axiograd.scale.table import pyarrow
 
 #: Names that a column of images or features has by default, and of labels.
@@ -74,7 +73,7 @@ class Listed:
     def _one(self, place: int) -> Tensor | Broken:
         try:
             return self.get(place)
-        except (DamagedImageError, DataMissingError) as error:
+        except unreadable() as error:
             return Broken(f"{type(error).__name__}: {error}")
 
     def _run_identity(self) -> dict[str, Any]:
@@ -116,7 +115,7 @@ class NumpyFile:
         return Samples(
             [f"{self.name} {start + i}" for i in range(len(rows))],
             [as_sample(row, self.preprocess) for row in rows],
-            [None] * len(rows) if labels is None else labels,
+            [None] * len(rows) if labels is None else [as_class(one, str(self.labels)) for one in labels],
         )
 
     def _run_identity(self) -> dict[str, Any]:
@@ -154,20 +153,42 @@ class ParquetFiles:
         #: The first row of each row group, and where it is: a group is the least that can be read.
         self.groups: list[tuple[int, int, int, int]] = []
         start = 0
-        for number, file in enumerate(self.files):
-            metadata = opened(file).metadata
-            for group in range(metadata.num_row_groups):
-                rows = metadata.row_group(group).num_rows
-                self.groups.append((start, start + rows, number, group))
-                start += rows
-        self.rows = start
         self.schema = opened(self.files[0]).schema_arrow
         self.column = self._found("--column", column, INPUTS)
         if self.column is None:
             raise ConfigurationError(
                 f"{self.path} has the columns {', '.join(self.schema.names)}: say which one holds the inputs (column)."
             )
-        self.label = self._found("--label", label, LABELS)
+        self.label = self._labels(label)
+        self._held: tuple[int, Any] | None = None
+        for number, file in enumerate(self.files):
+            each = opened(file)
+            if absent := [name for name in self._columns if name not in each.schema_arrow.names]:
+                raise ConfigurationError(f"{file} has no column {absent[0]!r}, and {self.files[0]} has.")
+            metadata = each.metadata
+            for group in range(metadata.num_row_groups):
+                rows = metadata.row_group(group).num_rows
+                self.groups.append((start, start + rows, number, group))
+                start += rows
+        self.rows = start
+
+    @property
+    def _columns(self) -> list[str]:
+        return [name for name in (self.column, self.label) if name is not None]
+
+    def _labels(self, given: str | None) -> str | None:
+        """The column of labels; words are refused where they were asked for, and else left alone."""
+        found = self._found("--label", given, LABELS)
+        kinds = pyarrow().types
+        if found is None or any(
+            of(self.schema.field(found).type) for of in (kinds.is_integer, kinds.is_floating, kinds.is_boolean)
+        ):
+            return found
+        if given is None:
+            return None
+        raise ConfigurationError(
+            f"--label {found}: the column holds {self.schema.field(found).type}, and not the numbers of classes."
+        )
 
     def _found(self, option: str, given: str | None, usual: Sequence[str]) -> str | None:
         if given is not None and given not in self.schema.names:
@@ -187,17 +208,31 @@ class ParquetFiles:
         names: list[str] = []
         inputs: list[Tensor | Broken] = []
         labels: list[int | None] = []
-        columns = [name for name in (self.column, self.label) if name is not None]
         for first, last, number, group in self.groups:
             low, high = max(start, first), min(stop, last)
             if low >= high:
                 continue
-            table = opened(self.files[number]).read_row_group(group, columns=columns).slice(low - first, high - low)
+            table = self._group(first, number, group).slice(low - first, high - low)
             values = table[self.column].to_pylist()
             names += [f"{self.name} {low + i}" for i in range(len(values))]
             inputs += [as_sample(value, self.preprocess) for value in values]
-            labels += [None] * len(values) if self.label is None else table[self.label].to_pylist()
+            given = [None] * len(values) if self.label is None else table[self.label].to_pylist()
+            labels += [as_class(one, str(self.label)) for one in given]
         return Samples(names, inputs, labels)
+
+    def _group(self, first: int, number: int, group: int) -> Any:
+        """A row group; the last one is held, because the next batch is mostly from it, too."""
+        if self._held is None or self._held[0] != first:
+            pa = pyarrow()
+            try:
+                found = opened(self.files[number]).read_row_group(group, columns=self._columns)
+            except (OSError, pa.ArrowException) as error:
+                raise StorageError(f"{self.files[number]}, row group {group}, cannot be read: {error}.") from error
+            self._held = (first, found)
+        return self._held[1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_held": None}
 
     def _run_identity(self) -> dict[str, Any]:
         return {"source": self.name, "rows": len(self), "column": self.column, **_stamp(self.files)}

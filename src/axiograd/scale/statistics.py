@@ -80,20 +80,27 @@ class Statistics:
     scale: float = 0.0
     correct: int = 0
     labelled: int = 0
+    #: False once two rows had different grids of windows: images of several sizes have no mean map.
+    mapped: bool = True
 
     def update(self, table: Any) -> None:
         """Add the rows of a pyarrow table that `Attribute` made."""
-        self.rows += table.num_rows
         good = table.filter(table["error"].is_null())
-        self.errors += table.num_rows - good.num_rows
-        if not good.num_rows:
-            return
+        found = Statistics(table.num_rows, table.num_rows - good.num_rows)
+        if good.num_rows:
+            found._fill(good)
+        self.merge(found)
+
+    def _fill(self, good: Any) -> None:
         target = good["target"].to_numpy()
         columns = {"gini": good["gini"].to_numpy(), "score": good["score"].to_numpy()}
         columns |= {name: good[name].to_numpy() for name in good.column_names if name.startswith("share_")}
         columns["total"] = good["total"].to_numpy()
         if "windows" in good.column_names:
-            columns["windows"] = maps_of(good)
+            try:
+                columns["windows"] = maps_of(good)
+            except InputError:
+                self.mapped = False
         for one in np.unique(target):
             held = self.classes.setdefault(int(one), {})
             for name, values in columns.items():
@@ -114,10 +121,17 @@ class Statistics:
         self.scale += other.scale
         self.correct += other.correct
         self.labelled += other.labelled
+        held_by_both = (*self.classes.values(), *other.classes.values())
+        shapes = {held["windows"].mean.shape for held in held_by_both if "windows" in held}
+        if len(shapes) > 1 or not (self.mapped and other.mapped):
+            self.mapped = False
+            for columns in self.classes.values():
+                columns.pop("windows", None)
         for one, columns in other.classes.items():
             held = self.classes.setdefault(one, {})
             for name, moments in columns.items():
-                held.setdefault(name, Moments()).merge(moments)
+                if self.mapped or name != "windows":
+                    held.setdefault(name, Moments()).merge(moments)
 
     def over(self, name: str) -> Moments:
         """A column's moments over all classes."""
@@ -142,7 +156,10 @@ class Statistics:
         names = sorted({name for held in self.classes.values() for name in held} - {"windows"})
 
         def told(held: dict[str, Moments]) -> dict[str, Any]:
-            numbers = {name: {"mean": float(held[name].mean), "se": float(held[name].standard_error)} for name in names}
+            numbers = {
+                name: {"mean": float(held[name].mean), "se": _number(float(held[name].standard_error))}
+                for name in names
+            }
             return {"rows": held["gini"].n} | numbers
 
         every = {name: self.over(name) for name in names}
@@ -150,7 +167,7 @@ class Statistics:
             "rows": self.rows,
             "errors": self.errors,
             "accuracy": self.accuracy,
-            "completeness_error": self.completeness,
+            "completeness_error": _number(self.completeness),
             "all": told(every) if self.classes else {},
             "classes": {str(one): told(self.classes[one]) for one in sorted(self.classes)},
         }
@@ -167,6 +184,11 @@ class Statistics:
         for part in parts:
             whole.merge(part)
         return whole
+
+
+def _number(value: Any) -> float | None:
+    """JSON has no NaN."""
+    return None if math.isnan(value) else float(value)
 
 
 def _of_part(path: Path) -> Statistics:

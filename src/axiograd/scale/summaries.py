@@ -90,7 +90,7 @@ class Windows(Summary):
     def size_of(self, height: int, width: int) -> int:
         """The side of a window for maps of this shape."""
         if self.size is not None:
-            return self.size
+            return min(self.size, max(height, width))
         size = 1
         while math.ceil(height / size) * math.ceil(width / size) * _FLOAT > BUDGET:
             size += 1
