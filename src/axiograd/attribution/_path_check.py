@@ -106,6 +106,8 @@ def fixed(target: Target) -> Target:
 
 def target_rows(target: Target, samples: slice, batch: int, repeats: int = 1) -> Target:
     """The target of some samples, repeated as they are."""
+    if repeats == 1 and samples.indices(batch) == (0, batch, 1):
+        return target
     if isinstance(target, LinearTarget):
         if len(target.weights) != batch:
             return target
