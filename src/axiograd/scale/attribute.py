@@ -153,7 +153,7 @@ class Attribute:
         if self._order is None:
             self._order = MemoryOrder.of(self.model, x)
         rows = self._order.run(lambda inputs: rows_of(method, inputs, given, target, None, call), x)
-        attributions, outputs = rows["attributions.0"], rows["outputs"]
+        attributions, outputs = rows["attributions.0"].contiguous(), rows["outputs"]
         outputs = outputs[:, None] if outputs.dim() == 1 else outputs
         chosen = rows.get("target", torch.zeros(len(x), dtype=torch.long))
         score = outputs.gather(1, chosen[:, None])[:, 0].double()
@@ -165,7 +165,7 @@ class Attribute:
             "prediction": prediction.numpy(),
             "score": score.numpy(),
             "difference": difference.numpy(),
-            "total": attributions.double().flatten(1).sum(1).numpy(),
+            "total": maps.flatten(1).sum(1).numpy(),
             "gini": gini(maps).numpy(),
             "shape": np.tile(np.array(x.shape[1:], dtype=np.int32), (len(x), 1)),
         }
