@@ -171,7 +171,7 @@ def corrupt_images(scratch, engine):
         Image.fromarray(pixels).resize((56, 56)).convert("RGB").save(folder / f"{i:03d}.png")
     network = scratch / "network.py"
     network.write_text(NETWORK)
-    how = ["--resize", "56", "--crop", "56", "--batch-size", "8", "--part-rows", "16", "--engine", engine]
+    how = ["--size", "56", "--batch-size", "8", "--part-rows", "16", "--engine", engine]
     how += ["--workers", "2"] if engine == "ray" else []
 
     def run(out):

@@ -1,4 +1,4 @@
-"""`axiograd train` under torchrun: two processes give the weights of one."""
+"""`axiograd train` under torchrun and under Ray Train: two processes give the weights of one."""
 
 import os
 import subprocess
@@ -55,5 +55,42 @@ def test_under_torchrun(tmp_path, environment):
         (tmp_path / name).mkdir()
     torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m")
     one, two = run(tmp_path / "one", environment, "-m"), run(tmp_path / "two", environment, *torchrun)
+    for name, weight in one.items():
+        torch.testing.assert_close(two[name], weight, rtol=1e-9, atol=1e-12)
+
+
+RAY = """
+import sys
+
+import ray
+from ray.train import ScalingConfig
+from ray.train.torch import TorchTrainer
+
+
+def train(config):
+    from axiograd.training.assemble import train_from
+    from axiograd.training.config import load_config
+
+    train_from(load_config(config["file"]), progress=False)
+
+
+if __name__ == "__main__":
+    ray.init(num_cpus=2, include_dashboard=False, logging_level="error")
+    scaling = ScalingConfig(num_workers=2, resources_per_worker={"CPU": 1})
+    TorchTrainer(train, train_loop_config={"file": sys.argv[-1]}, scaling_config=scaling).fit()
+"""
+
+
+@pytest.mark.long
+def test_under_ray_train(tmp_path, environment):
+    """The worker function of the how-to, on two of Ray's workers."""
+    pytest.importorskip("ray")
+    page = (Path(__file__).parents[2] / "docs/how-to/several-machines.md").read_text()
+    assert RAY.split("def train")[1].split("if __name__", maxsplit=1)[0].strip() in page
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    one = run(tmp_path / "one", environment, "-m")
+    (tmp_path / "on_ray.py").write_text(RAY)
+    two = run(tmp_path / "two", environment, str(tmp_path / "on_ray.py"))
     for name, weight in one.items():
         torch.testing.assert_close(two[name], weight, rtol=1e-9, atol=1e-12)
