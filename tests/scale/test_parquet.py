@@ -17,6 +17,8 @@ import axiograd
 from axiograd.errors import ConfigurationError, InputError, NotHomogeneousError, StorageError, TargetError
 from axiograd.homogeneity import Certificate
 from axiograd.scale import Attribute, Listed, Pixels, Statistics, Windows, write_attributions
+from axiograd.scale.engines import PartWork
+from axiograd.scale.folder import Folder
 from axiograd.scale.table import provenance_of
 from support.scale import Slow, make, source, write
 
@@ -261,3 +263,13 @@ def test_channels_last_keeps_every_pixel_in_its_place():
     assert attribute._order.channels_last
     expected = axiograd.XGradient(model).attribute(x, 0).flatten(1).numpy()
     np.testing.assert_allclose(np.stack(table["attributions"].to_pylist()), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_a_worker_with_another_model_writes_nothing(tmp_path):
+    def unseeded():
+        return Attribute(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(288, 2, bias=False)))
+
+    work = PartWork(unseeded, source(), Folder(tmp_path), 40, 8, 4, unseeded().provenance())
+    with pytest.raises(ConfigurationError, match="other weights than the process that started it"):
+        work.part(0)
+    assert not list(tmp_path.iterdir())

@@ -46,8 +46,14 @@ class PartWork:
 
     @cached_property
     def attribute(self) -> Attribute:
-        """This worker's own."""
-        return self.make()
+        """This worker's own, if it is the model that the run is about."""
+        made = self.make()
+        if made.provenance()["model"] != self.provenance["model"]:
+            raise ConfigurationError(
+                "a worker that made the model by itself got other weights than the process that started it: seed what "
+                "is random in the function that makes it, or load weights from a file."
+            )
+        return made
 
     @property
     def parts(self) -> int:
