@@ -63,7 +63,7 @@ class Verification:
         return "\n".join(
             [
                 f"{self.model}: {verdict}.",
-                f"  measured degree  {self.degree:.9g}",
+                f"  measured degree  {self.degree:.6g}",
                 f"  scaling error    {self.scaling_error:.3g}   max |F(αx) − αᵏF(x)| / |αᵏF| at α = {scales}",
                 f"  Euler error      {self.euler_error:.3g}   max |x·∇F − kF| / |F|",
                 f"  tolerance        {self.tolerance:g}, {self.dtype}, {self.samples} samples",
