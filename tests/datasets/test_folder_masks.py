@@ -103,3 +103,46 @@ def test_a_mask_of_another_size(photos):
     Image.new("L", (5, 5)).save(root / "masks" / "cat" / "0.png")
     with pytest.raises(AxiogradError, match="save it in the same size"):
         image_folder(root / "photos", masks=root / "masks")[0]
+
+
+def test_boxes_of_another_folder_are_not_taken(photos):
+    root, boxes = photos
+    coco = root / "coco.json"
+
+    def write(*names):
+        images = [{"id": i, "file_name": name} for i, name in enumerate(names)]
+        rows = [{"image_id": i, "bbox": [0, 0, 9, 9]} for i, _ in enumerate(names)]
+        coco.write_text(json.dumps({"images": images, "annotations": rows}))
+        return image_folder(root / "photos", masks=coco)
+
+    assert list(write("images/cat/0.png", "bird/1.png").masks.found) == [0]
+    with pytest.raises(AxiogradError, match="may be any of 2 images"):
+        write("0.png")
+    with pytest.raises(AxiogradError, match="give their folders too"):
+        write("a/cat/0.png", "b/cat/0.png")
+    assert len(boxes) == 6
+
+
+def test_one_file_for_two_images(photos):
+    root, _ = photos
+    box = "<bndbox><xmin>1</xmin><ymin>1</ymin><xmax>9</xmax><ymax>9</ymax></bndbox>"
+    (root / "flat").mkdir()
+    (root / "flat" / "0.xml").write_text(f"<annotation>{box}</annotation>")
+    with pytest.raises(AxiogradError, match="put it in the folder of its image"):
+        image_folder(root / "photos", masks=root / "flat")
+    assert len(image_folder(root, masks=_voc(root / "voc", "cat/0"))) > 0
+    (root / "voc" / "photos" / "cat" / "0.xml").write_bytes(b"\xff\xfe")
+    with pytest.raises(AxiogradError, match="VOC's annotation"):
+        image_folder(root, masks=root / "voc")
+
+
+def _voc(folder, name):
+    """An image without an object, and one with."""
+    for stem, box in (
+        (name, "<bndbox><xmin>1</xmin><ymin>1</ymin><xmax>9</xmax><ymax>9</ymax></bndbox>"),
+        ("dog/0", ""),
+    ):
+        path = folder / "photos" / f"{stem}.xml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"<annotation>{box}</annotation>")
+    return folder

@@ -38,6 +38,8 @@ class AttributedSample:
     deltas: dict[str, float] = field(default_factory=dict)
     #: Of a lifted network: the share of the score that is an energy map.
     energy: float | None = None
+    #: Of an image with a mask: true inside.
+    mask: Tensor | None = None
 
     @property
     def predicted(self) -> int:
@@ -83,6 +85,7 @@ def attribute(
                 float(difference[i]),
                 {name: float(total[i] - difference[i]) for name, total in sums.items()},
                 None if energy is None else float(energy[i]),
+                samples.mask(place),
             )
             progress(place)
 

@@ -47,10 +47,11 @@ def evaluate(
     *,
     reading: options.ReadingOptions,
     skip_damaged: options.SkipDamaged = False,
+    masks: options.Masks = None,
     download: options.Download = False,
     json: options.Json = False,
 ) -> None:
-    """Measure accuracy, completeness, masking metrics and, where the data has boxes, localisation.
+    """Measure accuracy, completeness, masking metrics and, where the data has boxes or --masks, localisation.
 
     KPM and KNM are areas under the target's score, KAM and RAM under the accuracy, while features are masked in the
     order of their attributions (the paper's Table 3). With --limit, samples are drawn by --seed.
@@ -69,13 +70,15 @@ def evaluate(
 
         from axiograd.cli.evaluating import Measured, measure
         from axiograd.cli.inputs import read_inputs, read_model
+        from axiograd.cli.masked import with_masks
         from axiograd.cli.methods import Methods, read_methods
 
         names = read_methods(methods)
         given = read_model(spec, weights, settings, download=download)
-        samples = read_inputs(given, data, reading, split=split)
+        samples = with_masks(read_inputs(given, data, reading, split=split), masks)
         model, pixels = given.model, samples.pixels
-        if samples.boxes is not None and pixels and (pixels.transform.resize or pixels.transform.crop):
+        boxes = samples.boxes is not None and samples.masks is None
+        if boxes and pixels and (pixels.transform.resize or pixels.transform.crop):
             output.note("The boxes do not fit resized images: no localisation (--preprocess pixels keeps the size).")
             wanted = [name for name in wanted if name != "localisation"]
         samples = _drawn(samples, limit, seed)
@@ -91,7 +94,7 @@ def evaluate(
             "target": target,
             "steps": steps,
             "seed": seed,
-        }
+        } | ({} if masks is None else {"masks": str(masks)})
         measured = Measured.resume(out, identity)
         if measured.done:
             output.note(f"Resuming after {measured.done} of {len(samples)} samples in {out}.")
@@ -155,10 +158,12 @@ def _answer(measured: Any, methods: Any, samples: Any) -> dict[str, Any]:
             row["completeness_error"] = {"mean": summary(relative)["mean"], "max": max(relative)}
         row |= {metric: summary(values[metric]) for metric in (*MASKING, *LOCALISATION) if metric in values}
         rows.append(row)
+    regions = len(measured.methods[methods.names[0]].get(LOCALISATION[0], ()))
     accuracy = {name: summary(measured.model[name]) for name in ("top-1", "top-5") if name in measured.model}
     return {
         **measured.identity,
         "n_samples": len(differences),
+        "n_regions": regions,
         "baseline": samples.zero,
         "skipped": list(samples.skipped),
         "accuracy_percent": accuracy,
@@ -186,6 +191,10 @@ def _show(output: Output, answer: dict[str, Any]) -> None:
         if any(name in row for row in rows):
             cells = [f"{row[name]['mean']:.2f} ± {row[name]['standard_error']:.2f}" for row in rows]
             table.add_row(f"{name} {arrow}", *cells)
+    if 0 < answer["n_regions"] < answer["n_samples"]:
+        output.say(
+            f"localisation   of the {answer['n_regions']} samples that have a box or mask in what the model sees"
+        )
     table.add_row("seconds per sample", *(f"{row['seconds_per_sample']:.3g}" for row in rows))
     output.console.print()
     output.console.print(table)

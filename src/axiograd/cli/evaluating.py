@@ -96,7 +96,7 @@ def measure(
         zero = scores_of(model, torch.zeros_like(x[:1])).expand_as(scores)
         difference = (chosen - (zero[:, 0] if targets is None else zero.gather(1, targets[:, None])[:, 0])).double()
         measured.add(None, {"difference": difference})
-        boxes = None if samples.boxes is None or "localisation" not in wanted else samples.boxes[places]
+        seen, regions = _regions(samples, places) if "localisation" in wanted else ([], None)
         for name in methods.names:
             spent = methods.costs[name].seconds
             attribution = methods.attribute(name, x, targets, first=places[0])
@@ -109,8 +109,8 @@ def measure(
                 background = _background(masking, x)
                 curves = masking_curves(model, x, attribution, targets, labels=right, masking=background)
                 values |= {metric: curves[metric].areas for metric in curves}
-            if boxes is not None:
-                values |= _localisation(attribution, boxes)
+            if regions is not None:
+                values |= _localisation(attribution[seen], regions)
             measured.add(name, values)
         measured.done = places[-1] + 1
         measured.save(out)
@@ -136,6 +136,15 @@ def _labels(samples: Samples, places: list[int], n_outputs: int, names: ClassNam
             "outputs, so which output is which class is unknown: give the model's class names by --classes FILE."
         )
     return known
+
+
+def _regions(samples: Samples, places: list[int]) -> tuple[list[int], Tensor | None]:
+    """Which samples of a batch have a region, and their boxes or masks."""
+    if samples.masks is None:
+        return list(range(len(places))), None if samples.boxes is None else samples.boxes[places]
+    masks = [samples.mask(place) for place in places]
+    known = {i: mask for i, mask in enumerate(masks) if mask is not None and bool(mask.any())}
+    return list(known), torch.stack(list(known.values())) if known else None
 
 
 def _accuracy(scores: Tensor, labels: Tensor) -> dict[str, Tensor]:

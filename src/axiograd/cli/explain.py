@@ -61,6 +61,7 @@ def explain(
     *,
     reading: options.ReadingOptions,
     skip_damaged: options.SkipDamaged = False,
+    masks: options.Masks = None,
     figures: Annotated[bool, typer.Option(help="Write a PNG per sample.")] = True,
     arrays: Annotated[bool, typer.Option(help="Write attributions.safetensors.")] = True,
     report: Annotated[bool, typer.Option(help="Write report.html.")] = True,
@@ -77,6 +78,8 @@ def explain(
 
     `axiograd explain net.py:build photos/ --size 64 --mean 0.5 --std 0.5 -m input-x-gradient,integrated-gradients`
 
+    `axiograd explain model.safetensors photos/ --masks masks/`: also how much lies inside the masks
+
     `axiograd explain net.py:build patients.csv --label survived --drop id --standardise --statistics train.csv`
     """
     if kind not in KINDS:
@@ -84,6 +87,7 @@ def explain(
     with speaking(as_json=json) as output:
         from axiograd.cli.explain_text import explain_text, texts_wanted
         from axiograd.cli.inputs import read_inputs, read_model
+        from axiograd.cli.masked import with_masks
         from axiograd.cli.methods import Methods, read_methods
         from axiograd.cli.picturing import Wishes
         from axiograd.runs.files import check_writable
@@ -94,6 +98,8 @@ def explain(
         if texts_wanted(spec, inputs):
             if len(names) > 1:
                 raise ConfigurationError(f"texts are explained by one method at a time, got {', '.join(names)}.")
+            if masks is not None:
+                raise ConfigurationError(f"--masks {masks}: masks belong to images, and these are texts.")
             explain_text(
                 output,
                 spec,
@@ -112,7 +118,7 @@ def explain(
             )
             return
         given = read_model(spec, weights, settings, download=download)
-        samples = read_inputs(given, inputs, reading, split=split)
+        samples = with_masks(read_inputs(given, inputs, reading, split=split), masks)
         if limit is not None:
             samples = samples.choose(range(min(limit, len(samples))))
         chosen = Methods(names, given.model, context.params, steps=steps, seed=seed)
@@ -174,7 +180,9 @@ def _explain(
 
 def _row(story: Story, each: AttributedSample, top: int) -> dict[str, Any]:
     from axiograd.cli.attributing import describe
+    from axiograd.cli.masked import share_inside
 
+    masked = story.samples.masks is not None
     return {
         "name": each.name,
         "label": each.label,
@@ -184,9 +192,10 @@ def _row(story: Story, each: AttributedSample, top: int) -> dict[str, Any]:
         "difference_to_baseline": each.difference,
         "methods": {
             name: {"sum": float(found.double().sum()), "completeness_error": each.deltas.get(name)}
+            | ({"inside": share_inside(found, each.mask)} if masked else {})
             for name, found in each.attributions.items()
         },
-    }
+    } | ({"mask_area": None if each.mask is None else float(each.mask.double().mean())} if masked else {})
 
 
 def _answer(story: Story, rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -213,6 +222,20 @@ def _answer(story: Story, rows: list[dict[str, Any]]) -> dict[str, Any]:
         "skipped": list(story.samples.skipped),
         "costs": [{"method": methods.title(name)} | methods.costs[name].to_dict() for name in methods.names],
         "samples": rows,
+    } | ({} if story.samples.masks is None else {"masks": _masks(story, rows)})
+
+
+def _masks(story: Story, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Over the images that have a mask: how much of them it covers, and the share of positive attribution inside."""
+    from axiograd.cli.masked import mean_inside
+
+    first = story.methods.names[0]
+    seen = [row for row in rows if row["methods"][first]["inside"] is not None]
+    return {
+        "source": str(getattr(story.samples.masks, "source", "")),
+        "images": len(seen),
+        "area": mean_inside([row["mask_area"] for row in seen]),
+        "inside": {name: mean_inside([row["methods"][name]["inside"] for row in seen]) for name in story.methods.names},
     }
 
 
@@ -224,6 +247,7 @@ def _show(output: Output, story: Story, answer: dict[str, Any], top: int) -> Non
     output.say(f"preprocessing  {answer['preprocessing']}")
     output.say(f"baseline       {answer['baseline']}\n")
     errors = [f"error of\n{story.methods.title(name)}" for name in story.methods.names]
+    inside = [f"in mask\n{story.methods.title(name)}" for name in story.methods.names if "masks" in answer]
     single = "name" not in answer["samples"][0]["top"][0]
     # The class that is attributed is said where it is not simply the first one.
     other = any(row["target"] not in {None, row["top"][0].get("class")} for row in answer["samples"])
@@ -233,18 +257,21 @@ def _show(output: Output, story: Story, answer: dict[str, Any], top: int) -> Non
         *(["attributed"] if other else []),
         "F(x) − F(0)",
         *errors,
+        *inside,
     ]
-    table = plain_table(*columns, right=("F(x) − F(0)", *errors))
+    table = plain_table(*columns, right=("F(x) − F(0)", *errors, *inside))
     table.columns[1].no_wrap, table.columns[1].overflow = True, "ellipsis"
     for row in answer["samples"][:_SHOWN]:
         best = [f"{t['probability']:6.1%} {t['name']}" if "name" in t else f"{t['score']:.4g}" for t in row["top"]]
         cells = [row["methods"][name]["completeness_error"] for name in story.methods.names]
+        shares = [row["methods"][name]["inside"] for name in story.methods.names if inside]
         table.add_row(
             words(row["name"]),
             words("\n".join(best)),
             *([words(row["target_name"])] if other else []),
             f"{row['difference_to_baseline']:.4g}",
             *("–" if cell is None else f"{cell:.1e}" for cell in cells),
+            *("–" if share is None else f"{share:.0%}" for share in shares),
         )
     output.console.print(table)
     if len(answer["samples"]) > _SHOWN:
@@ -254,6 +281,8 @@ def _show(output: Output, story: Story, answer: dict[str, Any], top: int) -> Non
         "not claim to add up.\n",
         style="dim",
     )
+    if inside:
+        _say_inside(output, story, answer["masks"], len(answer["samples"]))
     costs = plain_table(
         "method", "forward", "backward", "s / sample", "times", right=("forward", "backward", "s / sample", "times")
     )
@@ -269,6 +298,15 @@ def _show(output: Output, story: Story, answer: dict[str, Any], top: int) -> Non
     output.console.print(costs)
     for name in answer["skipped"]:
         output.note(f"Left out, as it cannot be decoded: {name}")
+
+
+def _say_inside(output: Output, story: Story, masks: dict[str, Any], samples: int) -> None:
+    if not masks["images"]:
+        output.note("No mask lies in what the model sees of these images: nothing to say about what is inside.")
+        return
+    shares = ", ".join(f"{story.methods.title(name)} {share:.0%}" for name, share in masks["inside"].items())
+    output.say(f"inside the masks: {shares} of positive attribution, on {masks['area']:.0%} of the pixels")
+    output.say(f"({masks['images']} of {samples} images have a mask; its rim is drawn in the figures)\n", style="dim")
 
 
 def _say_files(output: Output, wishes: Wishes, files: dict[str, Any]) -> None:

@@ -119,6 +119,14 @@ Std = Annotated[
 SkipDamaged = Annotated[
     bool, typer.Option("--skip-damaged", help="Leave images out that cannot be decoded.", rich_help_panel=IMAGES)
 ]
+Masks = Annotated[
+    Path | None,
+    typer.Option(
+        help="Where the objects are: a folder of PNG masks or VOC's XML files in the images' layout, or COCO's JSON.",
+        show_default=False,
+        rich_help_panel=IMAGES,
+    ),
+]
 Label = Annotated[
     str | None, typer.Option(help="Column of a table that holds the class, not a feature.", rich_help_panel=TABLES)
 ]

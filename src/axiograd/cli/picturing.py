@@ -18,6 +18,7 @@ from torch import Tensor
 from axiograd.cli.attributing import AttributedSample, relative
 from axiograd.cli.classes import ClassNames
 from axiograd.cli.inputs import Given
+from axiograd.cli.masked import outlined, share_inside
 from axiograd.cli.methods import Methods
 from axiograd.cli.samples import Samples
 from axiograd.runs.streamed import StreamedTensors
@@ -59,8 +60,25 @@ class Story:
         return attribution if table is None else table.schema.sum_categories(attribution)
 
     def picture(self, each: AttributedSample) -> Tensor:
-        """The image as people see it."""
-        return each.inputs if self.samples.pixels is None else self.samples.pixels.picture(each.inputs)
+        """The image as people see it, with the rim of its mask."""
+        return (
+            each.inputs
+            if self.samples.pixels is None
+            else outlined(self.samples.pixels.picture(each.inputs), each.mask)
+        )
+
+    def inside(self, each: AttributedSample) -> dict[str, str]:
+        """What the page says about a sample's mask."""
+        if each.mask is None:
+            return {}
+        shares = {self.methods.title(name): share_inside(a, each.mask) for name, a in each.attributions.items()}
+        said = {
+            f"{title} inside the mask": "the mask is outside of what the model sees"
+            if share is None
+            else f"{share:.0%}"
+            for title, share in shares.items()
+        }
+        return said | {"mask": f"{float(each.mask.double().mean()):.0%} of the image"}
 
 
 @dataclass(frozen=True)
@@ -233,7 +251,8 @@ def add_sample(report: Report, story: Story, each: AttributedSample, errors: dic
         values=values,
         features=features,
         details={"target": story.target(each)}
-        | ({} if each.energy is None else {"energy part": f"{each.energy:.0%} of the score"}),
+        | ({} if each.energy is None else {"energy part": f"{each.energy:.0%} of the score"})
+        | story.inside(each),
     )
 
 

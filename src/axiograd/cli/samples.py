@@ -38,6 +38,10 @@ class Samples:
     #: How a table was prepared, and its rows as people read them.
     table: FeatureTable | None = None
     rows: tuple[int, ...] = ()
+    #: Of images: their files, the folder that holds them all, and the masks of `--masks`, by place.
+    files: tuple[Path, ...] = ()
+    root: Path | None = None
+    masks: Callable[[int], Tensor | None] | None = None
     #: Files that could not be decoded and were left out.
     skipped: list[str] = field(default_factory=list)
 
@@ -58,6 +62,10 @@ class Samples:
     def row(self, place: int) -> int:
         """Where a sample stands in its table."""
         return self.rows[place] if self.rows else place
+
+    def mask(self, place: int) -> Tensor | None:
+        """Where a sample's object is, if that is known: true inside."""
+        return None if self.masks is None else self.masks(self.row(place))
 
     def batches(
         self, size: int, like: Tensor, *, skip_damaged: bool = False, start: int = 0
@@ -153,6 +161,8 @@ def _images(paths: Sequence[Path], pixels: Prepared) -> Samples:
         labels,
         classes,
         pixels=pixels,
+        files=tuple(files),
+        root=root,
     )
 
 
@@ -181,6 +191,7 @@ def _data_set(name: str, pixels: Prepared, tables: TableOptions, split: str | No
             data.classes,
             boxes=data.boxes,
             pixels=pixels,
+            files=tuple(Path(path) for path in data.paths),
         )
     return _tensors(data, pixels, tables)
 
