@@ -88,3 +88,9 @@ def test_ones_own_is_found(mine, source):
 def test_what_is_not_a_name_is_one_sentence(name):
     with pytest.raises(AxiogradError, match=r"\.$"):
         locate(name)
+
+
+def test_a_name_that_is_nearly_one(tmp_path):
+    (tmp_path / "net.py").write_text("from torch import nn\n\n\ndef build():\n    return nn.ReLU()\n")
+    with pytest.raises(ConfigurationError, match=r"did you mean 'build'\? Choose from build\."):
+        load(f"{tmp_path / 'net.py'}:biuld")

@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 
 from torch import nn
 
+from axiograd._names import choose_from
 from axiograd.errors import AxiogradError, ConfigurationError, DataMissingError
 
 T = TypeVar("T")
@@ -71,7 +72,9 @@ def load(name: str) -> Any:
     module = _from_file(path) if path is not None and source.endswith(".py") else _from_package(source)
     found = getattr(module, attribute, None)
     if found is None:
-        raise ConfigurationError(f"{source} has no {attribute!r}.")
+        own = [one for one, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__]
+        meant = f": {choose_from(attribute, own[:20])}" if own else ""
+        raise ConfigurationError(f"{source} has no {attribute!r}{meant}.")
     if isinstance(found, nn.Module):
         return found
     if not callable(found):

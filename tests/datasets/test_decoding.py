@@ -1,5 +1,7 @@
 """An image file is read as people see it, or refused with a sentence."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -100,3 +102,42 @@ def test_a_strip_does_not_fill_the_memory():
         resize_short_side(Image.new("RGB", (1, 100_000)), 256)
     assert IMAGENET(Image.new("RGB", (1, 1))).isfinite().all()
     assert torch.equal(IMAGENET(Image.new("RGB", (3, 7))), IMAGENET(Image.new("RGB", (7, 3))))
+
+
+def test_what_programs_hide_is_no_class_and_no_image(tmp_path):
+    for name in (
+        "cat/1.png",
+        "cat/._1.png",
+        "cat/.ipynb_checkpoints/1.png",
+        ".ipynb_checkpoints/2.png",
+        "__MACOSX/3.png",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (4, 4)).save(tmp_path / name)
+    data = image_folder(tmp_path)
+    assert (data.classes, len(data)) == (("cat",), 1)
+
+
+def test_pictures_of_a_folder_are_read_or_refused(tmp_path):
+    """None is left out without a word: a still GIF is one picture, an animation and a phone's HEIC are not read."""
+    folder = tmp_path / "cat"
+    folder.mkdir()
+    still = Image.new("RGB", (4, 4))
+    still.save(folder / "a.gif")
+    assert image_folder(tmp_path)[0][0].shape == (3, 4, 4)
+    still.save(folder / "b.gif", save_all=True, append_images=[Image.new("RGB", (4, 4), "red")])
+    with pytest.raises(DamagedImageError, match="2 frames"):
+        image_folder(tmp_path)[1]
+    (folder / "b.gif").rename(folder / "c.heic")
+    (folder / "c.heic").write_bytes(b"\0\0\0\x18ftypheic")
+    with pytest.raises(DamagedImageError, match="save it as JPEG"):
+        image_folder(tmp_path)[1]
+
+
+def test_a_huge_image_is_refused_in_one_sentence(tmp_path):
+    Image.new("1", (20_000, 5_000)).save(tmp_path / "huge.png")
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        with warnings.catch_warnings(record=True) as said, pytest.raises(DamagedImageError, match="20,000 × 5,000"):
+            decode(tmp_path / "huge.png")
+    assert not said

@@ -315,3 +315,25 @@ def test_what_cannot_be_meant_is_refused():
         explain(model, tokenizer, TEXTS, max_length=10, overlap=9)
     with pytest.raises(ConfigurationError, match="at least 8"):
         explain(model, tokenizer, TEXTS, max_length=4)
+
+
+@pytest.mark.parametrize("batch_size", [1, 2])
+def test_one_proof_is_for_all_lengths(monkeypatch, batch_size):
+    """Texts of four lengths, in batches and one by one; each as it is explained alone, by a proof of its own."""
+    from axiograd.attribution._proof import Memory
+
+    model, tokenizer = sequence_classifier(), word_pieces()
+    texts = [
+        "an awful plot",
+        "truly",
+        "A wonderful film, truly wonderful!",
+        "a thin plot, with warm actors, truly warm",
+    ]
+    alone = [axiotext.explain(model, tokenizer, text, target=1) for text in texts[1:3]]
+    proofs, keep = [], Memory.keep
+    monkeypatch.setattr(Memory, "keep", lambda *given: proofs.append(given[1]) or keep(*given))
+    found = axiotext.explain(model, tokenizer, texts, target=1, batch_size=batch_size)
+    assert len(proofs) == 1
+    assert any("[1]" in words for words in proofs[0].certificate.dynamic)
+    for one, expected in zip(found[1:3], alone, strict=True):
+        torch.testing.assert_close(values(one), values(expected), rtol=1e-4, atol=1e-5)

@@ -73,6 +73,8 @@ class XGradient(Attribution):
         return self._memory.entries[-1].proof.certificate if self._memory.entries else None
 
     multiplies_by_inputs = True
+    #: The axes of inputs along which a proof is for any size.
+    _axes: tuple[int, ...] = (0,)
     # Integrated Gradients' order without its steps.
     attribute = called_as_in_captum("baselines", "target", "additional_forward_args", "return_convergence_delta")(
         inspect.unwrap(Attribution.attribute)
@@ -222,7 +224,10 @@ class XGradient(Attribution):
                 additional_forward_args=call.additional,
                 wrt=call.arguments.slots,
             )
-            found = self._memory.keep(prove(model, arguments), model, key, shapes)
+            proof = prove(model, arguments, axes=self._axes)
+            if not proof.certificate.ok and len(self._axes) > 1:
+                proof = prove(model, arguments)
+            found = self._memory.keep(proof, model, key, shapes)
         return found.proof.certificate
 
     def _reading(self, readout: Any) -> ReadOut:

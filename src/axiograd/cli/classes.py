@@ -50,8 +50,10 @@ class ClassNames:
             dict.fromkeys(each.replace("_", " ") for names in self.names for each in names if not _is_wnid(each))
         )
         near = get_close_matches(name.replace("_", " "), known, n=3)
-        meant = f"did you mean {' or '.join(map(repr, near))}?" if near else f"the first is {known[0]!r}."
-        raise TargetError(f"--target {name}: none of the {len(self.names)} classes has that name; {meant}.")
+        meant = f"did you mean {' or '.join(map(repr, near))}? The" if near else "the"
+        raise TargetError(
+            f"--target {name}: none of the {len(self.names)} classes has that name; {meant} first is {known[0]!r}."
+        )
 
     @classmethod
     def find(cls, file: Path | None, of_data: Sequence[str], n_outputs: int, known: str) -> ClassNames:

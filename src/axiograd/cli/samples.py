@@ -17,7 +17,7 @@ from axiograd.cli.prepared import Prepared
 from axiograd.cli.spec import guess_shape
 from axiograd.cli.tables import FeatureTable, TableOptions, is_table, prepare, read_table
 from axiograd.datasets import DamagedImageError, ImageFiles, Schema, TensorData, catalogue
-from axiograd.datasets.folders import SUFFIXES, decode, image_files
+from axiograd.datasets.folders import SUFFIXES, class_folders, decode, image_files
 from axiograd.errors import ConfigurationError, DataMissingError
 
 
@@ -147,7 +147,7 @@ def _images(paths: Sequence[Path], pixels: Prepared) -> Samples:
     classes: tuple[str, ...] = ()
     if len(paths) == 1 and paths[0].is_dir() and all(file.parent != paths[0] for file in files):
         places = [file.relative_to(paths[0]).parts[0] for file in files]
-        classes = tuple(sorted(path.name for path in paths[0].iterdir() if path.is_dir()))
+        classes = tuple(class_folders(paths[0]))
         labels = tuple(classes.index(place) for place in places)
     root = paths[0] if len(paths) == 1 and paths[0].is_dir() else None
     names = tuple(str(file.relative_to(root)) if root else file.name for file in files)

@@ -1,5 +1,6 @@
 """Image files on disk as a data set: damaged files are reported, or left out on request and recorded."""
 
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -19,7 +20,7 @@ from axiograd.errors import ConfigurationError, DataMissingError, StorageError
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-SUFFIXES = {".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".webp", ".tif", ".tiff"}
+SUFFIXES = {".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".avif", ".heic", ".heif"}
 
 #: Pixels of the largest image that is decoded: half of what Pillow refuses, a quarter of a gigabyte as RGB.
 LARGEST = 89_478_485
@@ -138,7 +139,7 @@ def image_folder(
         raise ConfigurationError("augment=True needs size=…, that of the part which is cut out.")
     if not root.is_dir():
         raise DataMissingError(f"no folder {root}.")
-    found = sorted(path.name for path in root.iterdir() if path.is_dir())
+    found = class_folders(root)
     if classes is not None and (unknown := [each for each in found if each not in classes]):
         raise ConfigurationError(f"{root} has folders that are not among the classes given: {unknown[:5]}.")
     order = list(classes) if classes is not None else found
@@ -159,8 +160,18 @@ def image_folder(
 
 
 def image_files(folder: Path) -> list[Path]:
-    """All images below a folder, sorted."""
-    return sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
+    """All images below a folder, sorted; not what programs hide there (`.ipynb_checkpoints`, macOS's `._1.jpg`)."""
+    found = (path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
+    return sorted(path for path in found if not any(map(_hidden, path.relative_to(folder).parts)))
+
+
+def class_folders(root: Path) -> list[str]:
+    """The names of the folders that stand for classes, sorted."""
+    return sorted(path.name for path in root.iterdir() if path.is_dir() and not _hidden(path.name))
+
+
+def _hidden(name: str) -> bool:
+    return name.startswith(".") or name == "__MACOSX"
 
 
 def decode(path: Path) -> "Image":
@@ -169,15 +180,23 @@ def decode(path: Path) -> "Image":
     Turned as its EXIF orientation says; 16-bit grey scaled to 8 bits; what is transparent laid over white.
     """
     try:
-        with pillow().open(path) as image:
-            refuse_what_is_not_one_photo(image)
-            return as_rgb(upright(image))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", pillow().DecompressionBombWarning)  # we refuse it, in a sentence
+            with pillow().open(path) as image:
+                refuse_what_is_not_one_photo(image)
+                return as_rgb(upright(image))
     except FileNotFoundError as error:
         raise DataMissingError(f"there is no image {path}.") from error
     except damage() as error:
+        why = "Pillow reads HEIC by a plugin only" if _is_heic(path) else str(error).rstrip(".")
+        hint = "save it as JPEG, or " if _is_heic(path) else ""
         raise DamagedImageError(
-            f"{path} cannot be decoded: {str(error).rstrip('.')}; leave it out (on_damaged='skip', --skip-damaged)."
+            f"{path} cannot be decoded: {why}; {hint}leave it out (on_damaged='skip', --skip-damaged)."
         ) from error
+
+
+def _is_heic(path: Path) -> bool:
+    return path.suffix.lower() in {".heic", ".heif"}
 
 
 def refuse_what_is_not_one_photo(image: "Image") -> None:

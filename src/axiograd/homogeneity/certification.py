@@ -78,8 +78,8 @@ class Proof:
     sizes: Sizes | None
 
 
-def prove(model: Callable[..., Any], arguments: NamedArguments) -> Proof:
-    """Trace, walk, and try to refute; nothing is remembered."""
+def prove(model: Callable[..., Any], arguments: NamedArguments, *, axes: tuple[int, ...] = (0,)) -> Proof:
+    """Trace, walk, and try to refute, for any size along `axes` where that can be; nothing is remembered."""
     wrapped = runnable(model)
     model = unwrap(wrapped)
     require_shapes(model)
@@ -95,7 +95,7 @@ def prove(model: Callable[..., Any], arguments: NamedArguments) -> Proof:
         with draws_noticed() as drawn:
             _run_once(model, arguments)
             try:
-                program = trace(model, arguments, static=shifted)
+                program = trace(model, arguments, static=shifted, axes=axes)
             except Exception as trouble:  # noqa: BLE001 - whatever the export says becomes a violation or a clear error
                 report.add(explain_failure(model, arguments, trouble))
         for generator in drawn:

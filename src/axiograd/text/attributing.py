@@ -39,6 +39,12 @@ class Attributed:
     energy: float | None
 
 
+class XGradientOfTexts(XGradient):
+    """X-Gradient whose proof is for texts of any length, as it is for any number of them."""
+
+    _axes = (0, 1)
+
+
 class TextMethod:
     """One method on one model; proofs are kept from batch to batch."""
 
@@ -113,7 +119,7 @@ class TextMethod:
     ) -> tuple[tuple[Tensor, ...], Tensor | None]:
         """X-Gradient of the model if it is homogeneous from the embeddings on, and of its lift if it is not."""
         if self.lifted is None:
-            method = XGradient(self.function)
+            method = XGradientOfTexts(self.function)
             self.lifted = True
             ratio = sums / score
             if bool(((ratio - ratio.round().clamp_min(1)).abs() < _EULER).all()):
@@ -122,7 +128,7 @@ class TextMethod:
                     self.lifted, self._method = False, method
                     return _tuple(found), None
         if self._method is None:
-            self._method = XGradient(LiftedAtEmbeddings(self.function))
+            self._method = XGradientOfTexts(LiftedAtEmbeddings(self.function))
         if not self.lifted:
             return _tuple(self._method.attribute(embeddings, additional_forward_args=call)), None
         kept = _kept(embeddings, call)

@@ -69,9 +69,10 @@ def explain(
         how = TextMethod(model, tokenizer, job.task, method, steps=steps, baseline=baseline, layer=layer)
         found: dict[int, Attributed] = {}
         asked = [number for number in range(len(job.windows)) if number in questions]
-        for numbers in job.batches(asked, batch_size):
-            # The last batch is as large as the others: a proof for one size covers all.
-            filled = numbers + numbers[:1] * (min(batch_size, len(asked)) - len(numbers) if len(numbers) > 1 else 0)
+        batches = job.batches(asked, batch_size)
+        for numbers in batches:
+            # A proof is for any number of texts from two on, and for one alone: one by one they come twice.
+            filled = numbers * 2 if len(numbers) == 1 and len(batches) > 1 else numbers
             done = how.attribute(job.call(filled), [questions[n] for n in filled], [job.windows[n] for n in filled])
             found |= dict(zip(numbers, done[: len(numbers)], strict=True))
             bar(advance=len(numbers))

@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import inspect
 import io
 import logging
 import warnings
@@ -99,15 +100,20 @@ def _leave_inference(value: Any) -> Any:
     return value.clone() if value.is_inference() else value.detach()
 
 
-def trace(model: Callable[..., Any], arguments: NamedArguments, *, static: bool = False) -> Program:
-    """Export the model as it is, in its mode, on the example's shapes; raises what the export raises."""
+def trace(
+    model: Callable[..., Any], arguments: NamedArguments, *, static: bool = False, axes: tuple[int, ...] = (0,)
+) -> Program:
+    """Export the model as it is, in its mode, on the example's shapes; raises what the export raises.
+
+    Along `axes` inputs may have any size, as far as the export can follow.
+    """
     module = model if isinstance(model, nn.Module) else AsModule(model)
     with untouched(model):
         if any(t.is_inference() for t in (*module.parameters(), *module.buffers())):
             module = copy.deepcopy(module)  # tensors that were made in inference mode cannot be exported, copies can
         values = [_leave_inference(leaf.value) for leaf in arguments.leaves]
         args, kwargs = arguments.rebuild(values)
-        exported = _followed(module, args, kwargs, values, static=static)
+        exported = _followed(module, args, kwargs, values, axes=() if static else axes)
         original = exported.graph
         opened = _without_rule(original)
         plain = is_plain(original)
@@ -123,35 +129,58 @@ def trace(model: Callable[..., Any], arguments: NamedArguments, *, static: bool 
 
 
 def _followed(
-    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], values: list[Any], *, static: bool
+    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], values: list[Any], *, axes: tuple[int, ...]
 ) -> ExportedProgram:
     """The export, after function transforms have been applied where it does not follow them."""
     try:
-        exported = _export(module, args, kwargs, values, static=static)
+        exported = _export(module, args, kwargs, values, axes=axes)
         _require_real(exported)
     except Exception as error:
         if not isinstance(error, LostTrackError) and not from_transform(error):
             raise
-        exported = _export(Applied(module, args, kwargs), args, kwargs, values, static=True)
+        exported = _export(Applied(module, args, kwargs), args, kwargs, values, axes=())
     return exported
 
 
 def _export(
-    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], values: list[Any], *, static: bool
+    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], values: list[Any], *, axes: tuple[int, ...]
 ) -> ExportedProgram:
     shapes = None
     tensors = [v for v in values if isinstance(v, Tensor) and v.dim() > 0]
     batch = {v.shape[0] for v in tensors}
-    if not static and len(batch) == 1 and batch.pop() > 1:
+    if axes and len(batch) == 1 and batch.pop() > 1:
         collection = ShapesCollection()
         for tensor in tensors:
-            collection[tensor] = {0: Dim.AUTO}
+            collection[tensor] = {axis: Dim.AUTO for axis in axes if axis < tensor.dim()}
         try:
-            shapes = collection.dynamic_shapes(module, args, kwargs)
-            return export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
-        except Exception:  # noqa: BLE001, S110 - whatever the reason, the static export decides
-            pass
+            with _named_keywords(module, kwargs):
+                shapes = collection.dynamic_shapes(module, args, kwargs)
+                return export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
+        except Exception:  # noqa: BLE001 - whatever the reason, an export with fewer free sizes decides
+            return _export(module, args, kwargs, values, axes=axes[:-1])
     return export(module, args, kwargs, strict=False)
+
+
+@contextlib.contextmanager
+def _named_keywords(module: nn.Module, kwargs: dict[str, Any]) -> Iterator[None]:
+    """Under a signature without `**`: torch.export counts what such a parameter takes twice, and frees no size."""
+    known = inspect.signature(module.forward).parameters
+    if all(one.kind is not one.VAR_KEYWORD for one in known.values()) or "forward" in vars(module):
+        yield
+        return
+    plain = [one for one in known.values() if one.kind is not one.VAR_KEYWORD]
+    more = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in kwargs if name not in known]
+    original = module.forward
+
+    def forward(*args: Any, **given: Any) -> Any:
+        return original(*args, **given)
+
+    forward.__signature__ = inspect.Signature([*plain, *more])  # type: ignore[attr-defined]  # where `inspect` looks
+    vars(module)["forward"] = forward
+    try:
+        yield
+    finally:
+        del vars(module)["forward"]
 
 
 def _name(op: Any) -> str:
