@@ -17,13 +17,16 @@ def visible(text: str) -> str:
     return _HIDDEN.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", text)
 
 
-def choose_from(name: str, known: Iterable[str]) -> str:
-    """What to write instead of a name that is not known: the nearest, then all there are.
+def choose_from(name: str, known: Iterable[str], most: int | None = None) -> str:
+    """What to write instead of a name that is not known: the nearest, then all there are, or the first `most`.
 
     >>> choose_from("oter", ["otter", "cat"])
     "did you mean 'otter'? Choose from otter, cat"
+    >>> choose_from("Cat", ["otter", "cat", "dog"], most=1)
+    "did you mean 'cat'? Choose from otter …"
     """
     names = list(known)
-    near = get_close_matches(name, names, n=1)
+    plain = {one.strip().casefold(): one for one in reversed(names)}
+    near = [plain[one] for one in get_close_matches(name.strip().casefold(), plain, n=1)]
     meant = f"did you mean {near[0]!r}? Choose" if near else "choose"
-    return f"{meant} from {', '.join(names)}"
+    return f"{meant} from {', '.join(names[:most])}{' …' if most is not None and most < len(names) else ''}"

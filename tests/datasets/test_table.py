@@ -150,3 +150,24 @@ def test_cells_with_line_breaks_and_empty_words(tmp_path):
     schema = table(tmp_path / "t.csv", label="y", missing="zero", split="all", holdout=0).schema
     assert schema.encoded_names == ("name = a\nb", "name = c")
     assert schema.encode({"name": ["", None, float("nan"), pd.NA]}).abs().sum() == 0
+
+
+def test_columns_without_names_or_cells_are_named_together(tmp_path):
+    frame = pd.DataFrame({"age": [1.0, 2.0], "a": [None, None], "b": [None, None], "y": ["no", "yes"]})
+    with pytest.raises(ConfigurationError, match="'a', 'b': the columns are empty: leave them out"):
+        Schema.fit(frame, label="y", missing="mean")
+    frame[["age", "y"]].to_csv(tmp_path / "t.csv")  # pandas writes row numbers under no name
+    with pytest.raises(ConfigurationError, match=r"a column has no name.*index=False"):
+        table(tmp_path / "t.csv", label="y")
+    assert table(tmp_path / "t.csv", label="y", drop=[""], split="all").schema.names == ("age",)
+
+
+def test_blanks_around_names_are_not_part_of_them(tmp_path):
+    (tmp_path / "t.csv").write_text("age, sex ,y\n1, male,no\n2, female,yes\n")
+    assert table(tmp_path / "t.csv", label="y", split="all").schema.names == ("age", "sex")
+
+
+def test_the_nearest_of_many_columns_is_found():
+    content = {f"column {i}": [1.0] for i in range(300)} | {"Pressure": [2.0]}
+    with pytest.raises(ConfigurationError, match="did you mean 'Pressure'"):
+        Schema.fit(content, features=["pressure"])

@@ -9,6 +9,7 @@ from typing import Any, Literal, cast
 
 from torch import Tensor
 
+from axiograd._names import choose_from
 from axiograd.datasets import Column, Schema
 from axiograd.datasets.columns import Columns, as_numbers, as_word, count_empty, first_word
 from axiograd.datasets.table import is_table as is_table, read_columns  # noqa: PLC0414
@@ -64,11 +65,14 @@ def prepare(content: Columns, options: TableOptions, source: str) -> FeatureTabl
     header = list(content)
     left_out = [name for name in (options.label, *options.drop) if name]
     if unknown := [name for name in left_out if name not in header]:
-        raise ConfigurationError(f"{source} has no column {unknown[0]!r}; it has {', '.join(header[:8])} ….")
+        raise ConfigurationError(f"{source} has no column {unknown[0]!r}: {choose_from(unknown[0], header, 8)}.")
     given = [name for name in header if name not in left_out]
     schema, of = _schema(content, given, options, source)
     if lacking := [name for name in schema.names if name not in content]:
-        raise ConfigurationError(f"{source} has no column {lacking[0]!r}, which the model takes.")
+        more = f", nor {len(lacking) - 1} others" if len(lacking) > 1 else ""
+        raise ConfigurationError(
+            f"{source} has no column {lacking[0]!r}{more}, which the model takes: {choose_from(lacking[0], header, 8)}."
+        )
     words = []
     if [name for name in given if name in schema.names] != list(schema.names):
         words.append("columns in the training data's order")

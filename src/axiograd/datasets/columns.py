@@ -148,8 +148,9 @@ def check_column(name: str, table: Columns) -> None:
     """ConfigurationError unless the table has such a column, with the one that may be meant."""
     if name not in table:
         known = list(table)
-        shown = known if len(known) <= MANY else known[:8]
-        raise ConfigurationError(f"there is no column {name!r}: {choose_from(name, shown)}.")
+        raise ConfigurationError(
+            f"there is no column {name!r}: {choose_from(name, known, None if len(known) <= MANY else 8)}."
+        )
 
 
 def as_numbers(cells: Sequence[Any]) -> Array | None:

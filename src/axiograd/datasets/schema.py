@@ -74,6 +74,15 @@ class Schema:
             raise ConfigurationError(f"{label!r} is the label, and cannot be a feature too.")
         if stray := [name for name in categories if name not in names]:
             raise ConfigurationError(f"{stray[0]!r} is among the categories and not among the features.")
+        if "" in names:
+            raise ConfigurationError(
+                "a column has no name, as the row numbers that pandas writes: save the table without (index=False), "
+                'or leave the column out (drop = [""]).'
+            )
+        if missing != "zero" and (empty := [n for n in names if all(as_word(cell) is None for cell in table[n])]):
+            more = f" and {len(empty) - 8} more" if len(empty) > 8 else ""  # noqa: PLR2004 - enough to find them
+            are = "columns are empty: leave them" if len(empty) > 1 else "column is empty: leave it"
+            raise ConfigurationError(f"{', '.join(map(repr, empty[:8]))}{more}: the {are} out (drop).")
         columns = tuple(Column.fit(n, table[n], missing, category=True if n in categories else None) for n in names)
         if not columns:
             raise ConfigurationError("no column is left to be a feature.")

@@ -123,9 +123,10 @@ def _text(path: Path) -> Columns:
         content = gzip.decompress(path.read_bytes()) if name.endswith(".gz") else path.read_bytes()
         text = content.decode("utf-8-sig")
     except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise StorageError(f"{path} is damaged, or not text: {error}.") from error
+        hint = "; if it is text, save it as UTF-8" if isinstance(error, UnicodeDecodeError) else ""
+        raise StorageError(f"{path} is damaged, or not text: {error}{hint}.") from error
     reader = csv.reader(io.StringIO(text, newline=""), delimiter="\t" if ".tsv" in name else ",")
-    header = next(reader, [])
+    header = [name.strip() for name in next(reader, [])]
     if twice := [name for name in header if header.count(name) > 1]:
         raise StorageError(f"{path} has two columns {twice[0]!r}: give each its own name.")
     if header and all(map(_is_number, header)) and header != [str(i) for i in range(len(header))]:

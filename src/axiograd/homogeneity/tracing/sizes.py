@@ -97,5 +97,7 @@ def sizes_of(exported: ExportedProgram, inputs: dict[str, int], names: Sequence[
         for symbol, bounds in exported.range_constraints.items()
         if symbol in free
     }
-    conditions = [guard.expr for guard in environment.guards] if environment is not None else []
+    # Sizes that the trace found equal share a symbol in the shapes, and conditions must speak of that one.
+    guards = [environment.replace(guard.expr) for guard in environment.guards] if environment is not None else []
+    conditions = [guard for guard in guards if guard != True]  # noqa: E712 - SymPy's own true
     return Sizes(tuple(shapes), ranges, tuple(c for c in conditions if c.free_symbols & free))
