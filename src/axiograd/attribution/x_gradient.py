@@ -72,6 +72,11 @@ class XGradient(Attribution):
         """The newest proof's; None before the first use, and where the degree was given."""
         return self._memory.entries[-1].proof.certificate if self._memory.entries else None
 
+    @property
+    def checked_seconds(self) -> float:
+        """How long calls so far have looked along the path, besides attributing."""
+        return self._memory.spent
+
     multiplies_by_inputs = True
     #: The axes of inputs along which a proof is for any size.
     _axes: tuple[int, ...] = (0,)
