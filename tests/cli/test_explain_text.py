@@ -64,3 +64,24 @@ def test_what_cannot_be_read_is_said(folder, tmp_path):
     assert "no config.json in it" in axiograd("explain", f"hf:{tmp_path}", review).err
     two = axiograd("explain", f"hf:{folder}", review, "--method", "saliency,gradient")
     assert "one method at a time" in two.err
+
+
+def test_a_row_without_a_text_is_left_out_and_named(folder, tmp_path):
+    (tmp_path / "r.csv").write_text("id,review\n1,a film\n2,\n3,   \n")
+    done = axiograd(
+        "explain",
+        f"hf:{folder}",
+        tmp_path / "r.csv",
+        "--column",
+        "review",
+        "-m",
+        "gradient",
+        "-o",
+        tmp_path / "o",
+        "--json",
+    )
+    assert done.code == 0, done.err
+    assert done.json["skipped"] == ["r.csv:3", "r.csv:4"]
+    assert [one["name"] for one in done.json["texts"]] == ["r.csv:2"]
+    (tmp_path / "e.txt").write_text(" \n")
+    assert "there is no text in it" in axiograd("explain", f"hf:{folder}", tmp_path / "e.txt", "-o", tmp_path / "o").err

@@ -1,6 +1,8 @@
 """Coloured text: everything is there, signed, escaped, and readable."""
 
 import json
+import random
+import re
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 from io import StringIO
@@ -8,7 +10,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from axiograd.report import text_html, text_svg, write_text_page
+from axiograd.report import text_html, text_svg, texts, write_text_page
 from axiograd.report.texts import _colours
 from axiograd.text import Piece, TextExplanation
 from axiograd.text.explanation import TextExplanations
@@ -112,3 +114,42 @@ def test_an_empty_colour_range_is_drawn():
     flat = TextExplanation("a film", (Piece("a", 0.0, "text", 0, 1),), "x", None, 0.0, None, "m", "zero", 0.0, None)
     assert "film" in text_html(flat)
     ET.fromstring(text_svg(flat))
+
+
+def test_words_by_brute_force():
+    """Words that a token holds together are one, and a token belongs to the word in which its first letter is."""
+    draw = random.Random(0)
+    for _ in range(100):
+        text = "".join(draw.choices("ab c.,'! 日😀\n", k=draw.randint(1, 30)))
+        tokens, place = [], 0
+        while place < len(text):
+            size = draw.randint(1, 4)
+            tokens += [Piece("", draw.random(), "text", place, min(place + size, len(text)))] * draw.choice([1, 1, 2])
+            place += size
+        spans = [found.span() for found in re.finditer(r"\w+(?:['’]\w+)*|[^\w\s]", text)]
+        for token in tokens:
+            touched = [i for i, (a, b) in enumerate(spans) if a < token.end and token.start < b]
+            if touched:
+                spans[touched[0] : touched[-1] + 1] = [(spans[touched[0]][0], spans[touched[-1]][1])]
+        values = [0.0] * len(spans)
+        for token in tokens if spans else ():
+            first = next((i for i in range(token.start, token.end) if text[i].strip()), token.end)
+            inside = [i for i, (a, b) in enumerate(spans) if a <= first < b]
+            after = [i for i, (a, _) in enumerate(spans) if a >= token.start]
+            values[(inside or after or [len(spans) - 1])[0]] += token.value
+        one = TextExplanation(text, tuple(tokens), "good", None, 1.0, None, "", "zero", 1.0, None)
+        assert [(word.start, word.end) for word in one.words] == spans
+        assert [word.value for word in one.words] == pytest.approx(values)
+        for word in one.words:
+            overlapping = [t for t in tokens if t.start < word.end and word.start < t.end]
+            assert list(one.tokens_in(word.start, word.end)) == overlapping
+
+
+def test_a_long_text_is_looked_through_once(monkeypatch):
+    looked = []
+    find = texts.strongest
+    monkeypatch.setattr(texts, "strongest", lambda one: looked.append(1) or find(one))
+    one = TextExplanation("a b " * 9, (Piece("a", 1.0, "text", 0, 1),), "good", None, 1.0, None, "", "zero", 1.0, None)
+    texts.text_html(one)
+    assert len(looked) == 1
+    assert one.words is one.words

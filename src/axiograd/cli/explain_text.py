@@ -52,7 +52,11 @@ def explain_text(
     from axiograd.report import write_text_page
     from axiograd.runs.files import check_writable, write_atomically
 
-    found = [pair for name in inputs for pair in _read(Path(name), column)][:limit]
+    read = [pair for name in inputs for pair in _read(Path(name), column)][:limit]
+    found = [(name, text) for name, text in read if text.strip()]
+    empty = [name for name, text in read if not text.strip()]
+    if not found:
+        raise ConfigurationError(f"{', '.join(inputs)}: there is no text in it.")
     if figures or report:
         check_writable(out)
     if not spec.startswith(_HF) and not Path(spec).is_dir():
@@ -70,7 +74,7 @@ def explain_text(
         steps=steps,
         batch_size=batch_size,
     )
-    answer: dict[str, Any] = {"model": spec, "texts": []}
+    answer: dict[str, Any] = {"model": spec, "texts": [], "skipped": empty}
     files: dict[str, Any] = {}
     for (name, _), one in zip(found, explained, strict=True):
         answer["texts"].append({"name": name, **one.to_dict()})
@@ -80,6 +84,9 @@ def explain_text(
         output.say("")
     if len(found) > _SHOWN:
         output.say(f"… and {len(found) - _SHOWN} more{', all of them in the report' if report else ''}.", style="dim")
+    if empty:
+        shown = ", ".join(empty[:8]) + (f" and {len(empty) - 8} more" if len(empty) > 8 else "")  # noqa: PLR2004
+        output.note(f"Left out, as there is no text: {shown}")
     if figures:
         drawn = [write_atomically(out / f"text-{i:04d}.svg", one.to_svg().encode()) for i, one in enumerate(explained)]
         files["figures"] = [str(path) for path in drawn]

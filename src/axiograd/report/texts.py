@@ -33,7 +33,8 @@ def text_html(explanation: Any) -> str:
     >>> "<b>&lt;" in text_html(one), "&lt;" in text_html(one)
     (False, True)
     """
-    parts = [_html_piece(piece, explanation, strongest(explanation)) for piece in laid_out(explanation)]
+    limit = strongest(explanation)
+    parts = [_html_piece(piece, explanation, limit) for piece in laid_out(explanation)]
     notes = " · ".join(escape(note) for note in explanation.notes())
     return (
         f'<div style="{_FONT};padding:6px 8px"><div><b>{escape(explanation.headline())}</b></div>'
@@ -160,7 +161,7 @@ def _says(piece: Any, explanation: Any) -> str:
     whole = explanation.difference
     part = f" ({piece.value / whole:+.1%} of {whole:.4g})" if whole else ""
     said = f"{piece.text.strip()} {piece.value:+.4g}{part}"
-    inside = [t for t in explanation.tokens if t.kind == "text" and t.start < piece.end and piece.start < t.end]
+    inside = [t for t in explanation.tokens_in(piece.start, piece.end) if t.kind == "text"] if piece.end else []
     if piece.kind == "text" and len(inside) > 1:
         said += ": " + ", ".join(f"{t.text} {t.value:+.3g}" for t in inside)
     return {"special": "special token ", "prefix": "prefix ", "outside": "not seen: "}.get(piece.kind, "") + said

@@ -79,11 +79,11 @@ def explain(
     explained = TextExplanations(
         assembled(
             text,
-            [(job.windows[n], found.get(n)) for n in range(len(job.windows)) if job.windows[n].text == place],
-            [questions[n] for n in range(len(job.windows)) if job.windows[n].text == place and n in questions],
+            [(job.windows[n], found.get(n)) for n in own],
+            [questions[n] for n in own if n in questions],
             how,
         )
-        for place, text in enumerate(listed)
+        for text, own in zip(listed, job.of_texts(), strict=True)
     )
     return explained[0] if alone else explained
 
@@ -147,6 +147,13 @@ class _Job:
     def device(self) -> torch.device:
         return next((p.device for p in self.model.parameters()), torch.device("cpu"))
 
+    def of_texts(self) -> list[list[int]]:
+        """The windows of each text."""
+        found: list[list[int]] = [[] for _ in self.texts]
+        for number, window in enumerate(self.windows):
+            found[window.text].append(number)
+        return found
+
     def call(self, numbers: Sequence[int]) -> dict[str, Tensor]:
         windows = [self.windows[n] for n in numbers]
         return collate(windows, self.model, self.tokenizer, limit=self.limit, device=self.device)
@@ -165,8 +172,7 @@ class _Job:
         targets, others = (_per_text(v, len(self.texts), what) for v, what in ((target, "targets"), (versus, "versus")))
         places = _per_text(at, len(self.texts), "at")
         found: dict[int, Question] = {}
-        for place, text in enumerate(self.texts):
-            own = [n for n, window in enumerate(self.windows) if window.text == place]
+        for place, (text, own) in enumerate(zip(self.texts, self.of_texts(), strict=True)):
             where: dict[int, int] = {n: position(self.windows[n], self.task) for n in own}
             word = None
             if self.task == "token":

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 from axiograd._notebook import drawn_by, shown_by
@@ -62,7 +64,7 @@ class TextExplanation:
     to_svg = shown_by("text_svg", "texts")
     __rich__ = drawn_by("text_rich", "texts")
 
-    @property
+    @cached_property
     def words(self) -> tuple[Piece, ...]:
         """The words of the text, each with the sum of its tokens.
 
@@ -79,9 +81,23 @@ class TextExplanation:
                 values[where] += token.value
                 seen[where] |= token.kind == "text"
         return tuple(
-            Piece(self.text[start:end], value, "text" if here or value else _kind(self.tokens, start, end), start, end)
+            Piece(self.text[start:end], value, "text" if here or value else self._kind(start, end), start, end)
             for (start, end), value, here in zip(spans, values, seen, strict=True)
         )
+
+    def tokens_in(self, start: int, end: int) -> tuple[Piece, ...]:
+        """The tokens of a stretch of the text, without those that the tokenizer added."""
+        tokens, starts, ends = self._in_order
+        return tuple(tokens[bisect_right(ends, start) : bisect_left(starts, end)])
+
+    @cached_property
+    def _in_order(self) -> tuple[list[Piece], list[int], list[int]]:
+        found = sorted((t for t in self.tokens if t.kind in {"text", "outside"}), key=lambda t: (t.start, t.end))
+        return found, [t.start for t in found], [t.end for t in found]
+
+    def _kind(self, start: int, end: int) -> Kind:
+        inside = {token.kind for token in self.tokens_in(start, end)}
+        return "outside" if inside == {"outside"} else "text"
 
     @property
     def special(self) -> float:
@@ -146,9 +162,12 @@ def merged_words(text: str, tokens: Sequence[tuple[int, int]]) -> list[tuple[int
     """
     spans = [found.span() for found in _WORD.finditer(text)]
     for start, end in tokens:
-        touched = [i for i, (a, b) in enumerate(spans) if a < end and start < b]
-        if len(touched) > 1:
-            spans[touched[0] : touched[-1] + 1] = [(spans[touched[0]][0], spans[touched[-1]][1])]
+        first, last = (
+            bisect_right(spans, start, key=lambda span: span[1]),
+            bisect_left(spans, end, key=lambda span: span[0]),
+        )
+        if last - first > 1:
+            spans[first:last] = [(spans[first][0], spans[last - 1][1])]
     return spans
 
 
@@ -156,12 +175,8 @@ def _containing(spans: Sequence[tuple[int, int]], text: str, token: Piece) -> in
     """The word of a token; of one that is white space alone, the next one."""
     held = text[token.start : token.end]
     first = token.start + len(held) - len(held.lstrip())
-    found = next((i for i, (a, b) in enumerate(spans) if a <= first < b), None)
-    if found is None:
-        found = next((i for i, (a, _) in enumerate(spans) if a >= token.start), len(spans) - 1 if spans else None)
-    return found
-
-
-def _kind(tokens: Sequence[Piece], start: int, end: int) -> Kind:
-    inside = {t.kind for t in tokens if t.start < end and start < t.end}
-    return "outside" if inside == {"outside"} else "text"
+    found = bisect_right(spans, first, key=lambda span: span[1])  # the first that ends behind it
+    if found < len(spans) and spans[found][0] <= first:
+        return found
+    after = bisect_left(spans, token.start, key=lambda span: span[0])
+    return min(after, len(spans) - 1) if spans else None

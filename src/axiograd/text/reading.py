@@ -85,7 +85,7 @@ def read(
         encoded = tokenizer(
             [text], return_offsets_mapping=True, return_special_tokens_mask=True, verbose=False, **settings
         )
-        first = 0
+        first, before = 0, len(windows)
         for i, ids in enumerate(encoded["input_ids"]):
             offsets, special = encoded["offset_mapping"][i], [bool(s) for s in encoded["special_tokens_mask"][i]]
             cut = slice(max(0, len(ids) - limit) if last_only and limit is not None else 0, None)
@@ -96,7 +96,7 @@ def read(
                 Window(place, list(ids[cut]), [tuple(o) for o in offsets[cut]], special[cut], further, first)
             )
             first += sum(not s for s in special) - (settings.get("stride", 0))
-        if all(all(window.special) for window in windows if window.text == place):
+        if all(all(window.special) for window in windows[before:]):
             raise InputError(f"text {place}, {text[:40]!r}, has no tokens for this tokenizer.")
     return windows
 
