@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -170,9 +170,8 @@ def _ray(work: PartWork, todo: Sequence[int], workers: int, address: str | None)
             batch_size=1,
             compute=ray.data.ActorPoolStrategy(size=min(workers, len(todo))),
             num_cpus=1,
-            max_restarts=-1,
-            # For ever, by default: a row that kills every worker would keep the run going and never let it end.
-            max_task_retries=_RETRIES,
+            # For ever, by default: a row that kills every worker would never let the run end.
+            ray_remote_args_fn=partial(dict, max_restarts=-1, max_task_retries=_RETRIES),
         )
         for row in _told(ray, done.iter_rows()):
             if row["failure"]:
