@@ -186,10 +186,10 @@ def captum(model, x, target, rows):
     gini(as_maps(attributions))
 
 
-def workers(n, turns=4):
+def workers(n, turns=3):
     """Wall and processor seconds per photo of the plain engine, and of Ray with one and two workers, turn by turn.
 
-    Both are taken between the first parts, which have start and proof in them, and the last one.
+    Both are taken in the second half of the parts: start and proof are in the first.
     """
     model, out = squeezenet(), Path(tempfile.mkdtemp())
     ray = start_ray(3)
@@ -237,9 +237,9 @@ def watching(folder):
 
 
 def steady(folder, seen):
-    """Seconds per photo after the first four parts: wall, and processor."""
+    """Seconds per photo in the second half of the parts, when every worker has long begun: wall, and processor."""
     written = sorted(part.stat().st_mtime for part in folder.glob("*.parquet"))
-    skip = 4
+    skip = len(written) // 2
     from_then = [spent for count, spent in seen if count >= skip]
     photos_done = 8 * (len(written) - skip)
     return {

@@ -53,7 +53,7 @@ def rates(part):
     """What a row costs."""
     yield f"## What a row costs: the same network, {part['photos']} photos in memory, batches of 16"
     yield ""
-    yield "| | seconds per photo and core | photos per second and core | rows take |"
+    yield "| | seconds per photo and core | photos per second and core | times a row's |"
     yield "|---|---|---|---|"
     names = {
         "forward": "forward pass alone",
@@ -68,7 +68,7 @@ def rates(part):
     for name, told in names.items():
         cost = median(part, name)
         ratio = statistics.median(turn[name] / turn["rows"] for turn in part["turns"])
-        yield f"| {told} | {cost:.4f} | {1 / cost:.2f} | {'1' if name == 'rows' else f'1 / {ratio:.1f}'} |"
+        yield f"| {told} | {cost:.4f} | {1 / cost:.2f} | {ratio:.{0 if ratio > 10 else 2}f} |"
     best = min(statistics.median(t[n] / t["rows"] for t in part["turns"]) for n in names if n.startswith("Captum"))
     decoded = statistics.median(
         (turn["Captum, 16 rows at once, channels last"] + turn["decoding"]) / (turn["rows"] + turn["decoding"])
@@ -94,7 +94,7 @@ def workers(part):
             faster = f"{b / c:.2f} ×" if kind == "wall" else f"{2 * b / c:.2f} ×"
             yield f"| {i + 1} | {kind} | {a:.4f} s | {b:.4f} s | {c:.4f} s | {faster} | {b / a:.2f} | {load} |"
     yield ""
-    yield "Seconds per photo after the first four parts of eight photos, which hold start and proof. Wall time depends"
+    yield "Seconds per photo in the second half of the parts; start and proof are in the first. Wall time depends"
     yield "on what else runs (load: the machine's, with ours). The ratio for processor time is what two workers would"
     yield "reach over one on two idle cores: twice the cost of a photo with one worker over its cost with two."
 
