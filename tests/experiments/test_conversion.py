@@ -4,9 +4,9 @@ import pytest
 
 from axiograd.experiments import conversion, conversion_forms
 from axiograd.experiments.conversion_forms import FOLLOWING, Pretrained, order
+from axiograd.experiments.item import Setting
 
 FORMS = (*conversion_forms.FORMS, FOLLOWING)
-from axiograd.experiments.item import Setting
 
 
 @pytest.fixture
