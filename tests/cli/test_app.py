@@ -195,3 +195,16 @@ def test_shells_complete_names():
     assert complete_models("xsq") == ["xsqueezenet1_0", "xsqueezenet1_1"]
     assert complete_methods("x-gradient,integ") == ["x-gradient,integrated-gradients"]
     assert complete_inputs("nh") == ["nhanes"]
+
+
+@pytest.mark.parametrize("words", [(), ("SIGINT: stopped after step 3, saved in runs/x.",)])
+def test_what_has_said_what_it_kept_is_not_contradicted(monkeypatch, words):
+    from axiograd.cli import models as module
+
+    def interrupted(*_given, **_named):
+        raise KeyboardInterrupt(*words)
+
+    monkeypatch.setattr(module, "speaking", interrupted)
+    done = axiograd("models")
+    assert done.code == 130
+    assert ("was not kept" in done.err) == (not words)

@@ -99,18 +99,28 @@ def sentence(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[0]} (--debug shows where)"
 
 
+def _has_spoken(error: BaseException | None) -> bool:
+    """Whether what was interrupted has said itself what it kept, as training does."""
+    while error is not None:
+        if isinstance(error, KeyboardInterrupt) and error.args:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
 def run(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command; trouble becomes one sentence and an exit code, with ``--debug`` a traceback."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
     console = Console(stderr=True)
+    said = False
     try:
         if threading.current_thread() is threading.main_thread():
             # A polite kill unwinds like Ctrl-C, so that temporary files are removed.
             signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         app([each for each in given if each != "--debug"], prog_name="axiograd")
-    except KeyboardInterrupt:
-        code = 130
+    except KeyboardInterrupt as error:
+        code, said = 130, _has_spoken(error)
     except Exception as error:
         if debug:
             raise
@@ -119,6 +129,7 @@ def run(arguments: Sequence[str] | None = None) -> NoReturn:
         code = exit_code(error)
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
-    if code == 130:  # noqa: PLR2004  # what shells use for Ctrl-C
+        said = _has_spoken(leaving)
+    if code == 130 and not said:  # noqa: PLR2004  # what shells use for Ctrl-C
         console.print("Interrupted; what was being written was not kept.")
     sys.exit(code)
