@@ -158,13 +158,13 @@ def _voc(path: Path) -> tuple[Box, ...]:
     try:
         text = path.read_text(encoding="utf-8")
         if "<!ENTITY" in text or "<!DOCTYPE" in text:
-            raise ValueError("it declares a document type, which annotations do not need")  # noqa: TRY301
+            raise ValueError("it declares a document type, which annotations do not need.")  # noqa: TRY301
         tree = ET.fromstring(text)  # noqa: S314  # without entities, as was looked for above
         corners = [
             [float(box.findtext(key, "")) for key in ("xmin", "ymin", "xmax", "ymax")] for box in tree.iter("bndbox")
         ]
     except (ET.ParseError, ValueError, OSError) as error:
-        raise StorageError(f"{path} cannot be read as VOC's annotation: {error}.") from error
+        raise StorageError(f"{path} cannot be read as VOC's annotation: {str(error).rstrip('.')}.") from error
     return tuple((x0 - 1, y0 - 1, x1, y1) for x0, y0, x1, y1 in corners)
 
 
