@@ -14,7 +14,7 @@ your own data the same commands draw yours. Made by `python -m axiograd.experime
 #: Pictures of the pages: what each shows, and the page that tells its story.
 PAGES = {
     "Front": (
-        "A network before and after a prior, one photo's map by 128 gradients and by one, and what a step costs",
+        "Before and after a prior; 128 gradients or one; what a step costs",
         "index",
     ),
     "studio": ("The studio: suspicious places, painted and mended while you watch", "how-to/studio"),
