@@ -1,4 +1,5 @@
 import copy
+import sys
 
 import pytest
 import torch
@@ -99,6 +100,20 @@ def test_one_pass_learns_the_teachers_integrated_gradients():
     assert axiograd.certify(student, fresh[:2]).exact
     with pytest.raises(ConfigurationError, match="without labels"):
         distill(student, teacher, x, attributions=what, labels=0.5)
+
+
+def test_answers_that_are_lost_over_attributions_are_told(monkeypatch):
+    """As a last ReLU that dies does it."""
+    torch.manual_seed(0)
+    teacher = nn.Sequential(nn.Conv2d(2, 6, 3, bias=False), nn.ReLU(), nn.Flatten(), nn.Linear(96, 3, bias=False))
+    x, student = torch.randn(40, 2, 6, 6), copy.deepcopy(teacher)
+
+    def destroy(model, *_, **__):
+        model[3].weight.data.zero_()
+
+    monkeypatch.setattr(sys.modules[distill.__module__], "fit", destroy)
+    with pytest.warns(UserWarning, match="100% before: its answers were lost over the attributions"):
+        distill(student, teacher, x, attributions=TaughtAttributions(steps=4, window=2))
 
 
 def test_a_calibrated_network_trains_with_held_gates():

@@ -1,5 +1,6 @@
 """Distillation: give a converted model its accuracy back from the model that it was made of."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -23,6 +24,8 @@ from axiograd.training.seeds import kept_modes
 
 #: With fewer samples than these, none are held out.
 _FEW = 20
+#: Samples by which agreement is measured, and the loss of it that is told.
+_ASKED, _LOST = 64, 0.2
 
 
 @dataclass(frozen=True)
@@ -192,7 +195,7 @@ def distill(
     judged best, those that it began with among them.
 
     With `attributions`, its X-Gradient learns the teacher's Integrated Gradients too; then the last weights stay, as
-    answers alone do not judge that.
+    answers alone do not judge that, and a warning says if much of the answers went with it.
 
     >>> teacher, student = nn.Linear(3, 2, bias=False), nn.Linear(3, 2, bias=False)
     >>> from axiograd.training import Recipe
@@ -206,7 +209,11 @@ def distill(
         if labels or validation is not None:
             raise ConfigurationError("attributions are taught without labels and without validation.")
         teaching = ExplainedDistillation(teacher, attributions, temperature=temperature)
-        return fit(student, _Explained(data, teaching), loss=teaching, **settings)
+        taught = _Explained(data, teaching)
+        before = _agreement(student, teaching, taught)
+        result = fit(student, taught, loss=teaching, **settings)
+        _tell_losses(before, _agreement(student, teaching, taught))
+        return result
     objective = Distillation(teacher, temperature=temperature, labels=labels, task_loss=task_loss)
     settings = {"judge_start": True, **settings}
     if labels:
@@ -215,6 +222,32 @@ def distill(
         data, validation = _parted(data, held_out)
     judged = None if validation is None else _Taught(validation, objective)
     return fit(student, _Unlabelled(data), loss=objective, validation=judged, **settings)
+
+
+@torch.no_grad()
+def _agreement(student: nn.Module, teaching: ExplainedDistillation, data: "_Unlabelled") -> float:
+    """On which share of some samples the student's top class is its teacher's; 1 where outputs are not classes."""
+    if teaching.temperature is None:
+        return 1.0
+    asked = torch.linspace(0, len(data) - 1, min(len(data), _ASKED)).round().int().tolist()
+    same = []
+    with kept_modes(student):
+        student.eval()
+        device = next((p.device for p in student.parameters()), torch.device("cpu"))
+        for place in asked:
+            inputs = _Unlabelled.__getitem__(data, place)[0][None].to(device)
+            same.append(bool(student(inputs).argmax(1) == teaching.teach(inputs).argmax(1)))
+    return sum(same) / len(same)
+
+
+def _tell_losses(before: float, after: float) -> None:
+    if after < before - _LOST:
+        warnings.warn(
+            f"the student has its teacher's top class on {after:.0%} of the samples, {before:.0%} before: its answers "
+            "were lost over the attributions; take a lower rate (recipe.lr) or weight (TaughtAttributions.weight).",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def _parted(data: Any, held_out: float) -> tuple[Any, Any]:
