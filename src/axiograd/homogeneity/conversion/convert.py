@@ -214,25 +214,33 @@ def _calibrate(
         raise
     except Exception as error:
         raise ConversionError(
-            f"{name} could not be calibrated ({type(error).__name__}: {error}). {LIFT_INSTEAD}"
+            f"{name} could not be calibrated ({type(error).__name__}: {error}). {_EXCHANGE}; {LIFT_INSTEAD}"
         ) from error
     certificate = prove(result)
     if not (certificate.ok and certificate.exact):
         raise ConversionError(
-            f"{name} has {_operators(certificate)}, for which calibration has no homogeneous form; what is left:\n"
-            f"{certificate}\n"
-            "strip exchanges such operators, without calibration or with Calibration(images, exchange=True), which "
-            f"then fits the weights alone; {LIFT_INSTEAD}"
+            f"{name} has {_operators(certificate)}, for which calibration has no homogeneous form. {_EXCHANGE}; "
+            f"{LIFT_INSTEAD}"
         )
     warn_of_overfitting(layers)
     edits = [Edit(layer.name, "affine layer with its norm", "W h + b·c(h), fitted") for layer in layers]
     return result.train(training), edits, certificate, layers
 
 
+#: What to try where reading biases does not do.
+_EXCHANGE = (
+    "strip exchanges norms, attention and such for forms that keep the scale, without calibration or with "
+    "Calibration(images, exchange=True), which then fits the weights alone"
+)
+
+
 def _operators(certificate: "Certificate") -> str:
-    """Those that break it, by name."""
-    found = [v.op for v in certificate.violations] + [e.op for e in certificate.epsilons]
-    return ", ".join([*dict.fromkeys(filter(None, found))][:3]) or "an operator"
+    """Those that break it, by name, each with the first module that has it."""
+    found: dict[str, str] = {}
+    for place in (*certificate.epsilons, *certificate.violations):
+        if place.op:
+            found.setdefault(place.op, f"{place.op} in {place.module}" if place.module else place.op)
+    return ", ".join([*found.values()][:3]) or "an operator"
 
 
 def _lift(
