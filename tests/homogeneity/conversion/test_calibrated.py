@@ -151,7 +151,7 @@ def test_smooth_activations_and_gates_are_taken_at_the_scale_that_is_read(gate, 
 def test_probabilities_are_refused():
     x = torch.randn(30, 4)
     with pytest.raises(
-        ConversionError, match="has aten.sigmoid in 1, for which calibration has no homogeneous form.*lift"
+        ConversionError, match=r"has aten\.sigmoid in 1, for which calibration has no homogeneous form.*lift"
     ):
         to_xdnn(nn.Sequential(nn.Linear(4, 2), nn.Sigmoid()), x, calibration=x)
 
@@ -321,7 +321,7 @@ def test_too_few_images_are_noticed():
 @pytest.mark.parametrize("layer", [nn.LayerNorm(6), nn.Softmax(-1), nn.LogSigmoid()])
 def test_what_has_no_such_form_is_refused(layer):
     x = torch.randn(30, 4)
-    with pytest.raises(ConversionError, match="for which calibration has no homogeneous form.*exchange=True.*lift"):
+    with pytest.raises(ConversionError, match=r"for which calibration has no homogeneous form.*exchange=True.*lift"):
         to_xdnn(nn.Sequential(nn.Linear(4, 6), layer, nn.Linear(6, 2)), x, calibration=x)
 
 
