@@ -237,9 +237,10 @@ _EXCHANGE = (
 def _operators(certificate: "Certificate") -> str:
     """Those that break it, by name, each with the first module that has it."""
     found: dict[str, str] = {}
-    for place in (*certificate.epsilons, *certificate.violations):
-        if place.op:
-            found.setdefault(place.op, f"{place.op} in {place.module}" if place.module else place.op)
+    places = [(e.op, e.module) for e in certificate.epsilons] + [(v.op, v.module) for v in certificate.violations]
+    for op, module in places:
+        if op:
+            found.setdefault(op, f"{op} in {module}" if module else op)
     return ", ".join([*found.values()][:3]) or "an operator"
 
 
