@@ -72,7 +72,7 @@ def explain(
         batches = job.batches(asked, batch_size)
         for numbers in batches:
             # A proof is for any number of texts from two on, and for one alone: one by one they come twice.
-            filled = numbers * 2 if len(numbers) == 1 and len(batches) > 1 else numbers
+            filled = numbers * 2 if len(numbers) == 1 and len(batches) > 1 and job.takes_several else numbers
             done = how.attribute(job.call(filled), [questions[n] for n in filled], [job.windows[n] for n in filled])
             found |= dict(zip(numbers, done[: len(numbers)], strict=True))
             bar(advance=len(numbers))
@@ -158,10 +158,14 @@ class _Job:
         windows = [self.windows[n] for n in numbers]
         return collate(windows, self.model, self.tokenizer, limit=self.limit, device=self.device)
 
+    @property
+    def takes_several(self) -> bool:
+        """Whether the model can be told what padding is."""
+        return "attention_mask" in takes(self.model) and padding_id(self.model, self.tokenizer) is not None
+
     def batches(self, numbers: Sequence[int], size: int) -> list[list[int]]:
         """Windows of like length together; alone where the model cannot be told what padding is."""
-        padded = "attention_mask" in takes(self.model) and padding_id(self.model, self.tokenizer) is not None
-        size = size if padded else 1
+        size = size if self.takes_several else 1
         ordered = sorted(numbers, key=lambda n: len(self.windows[n].ids))
         return [ordered[i : i + size] for i in range(0, len(ordered), size)]
 

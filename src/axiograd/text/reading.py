@@ -107,7 +107,7 @@ def collate(
     """One call of the model: ids, masks, and what else the tokenizer gave, padded on the right."""
     accepted = takes(model)
     width = max(len(w.ids) for w in windows)
-    if len(windows) > 1:
+    if any(w is not windows[0] for w in windows):
         rounded = max(_SHORTEST, 1 << (width - 1).bit_length())
         width = rounded if limit is None else max(width, min(limit, rounded))
     if "attention_mask" not in accepted or padding_id(model, tokenizer) is None:

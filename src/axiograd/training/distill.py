@@ -25,7 +25,7 @@ from axiograd.training.seeds import kept_modes
 #: With fewer samples than these, none are held out.
 _FEW = 20
 #: Samples by which agreement is measured, and the loss of it that is told.
-_ASKED, _LOST = 64, 0.2
+_ASKED, _LOST = 64, 0.3
 
 
 @dataclass(frozen=True)
