@@ -10,13 +10,14 @@ from PIL import Image
 from axiograd import XGradient
 from axiograd.datasets.marked import MarkedImages, Pictures, read_mask
 from axiograd.errors import DataMissingError, InputError
-from axiograd.studio.clusters import find_clusters, heaviest
+from axiograd.studio.clusters import find_clusters
 from axiograd.studio.judging import judge, parts, randomised
 from axiograd.studio.marks import Marks, as_dicts
 from axiograd.studio.mask_files import annotation, find_masks, import_masks, write_masks
 from axiograd.studio.split import split
 from axiograd.studio.spreading import similar, targets
 from axiograd.studio.survey import GRID, cells, look
+from axiograd.studio.windows import groups, heaviest, unusual
 from support.studio_model import CORNER, SIDE, squares
 
 
@@ -44,8 +45,8 @@ def test_every_class_has_images_to_train_and_to_judge():
 def test_the_heaviest_window_is_that_of_brute_force():
     maps = torch.rand(20, GRID, GRID, generator=torch.Generator().manual_seed(0)).numpy()
     maps /= maps.sum((1, 2), keepdims=True)
-    windows, shares = heaviest(maps)
-    for one, (top, left, side), share in zip(maps, windows, shares, strict=True):
+    places = heaviest(maps)
+    for one, (top, left, side), share in zip(maps, places.windows, places.shares, strict=True):
         best = max(
             (one[y : y + s, x : x + s].sum() / s, s)
             for s in (2, 4)
@@ -54,6 +55,41 @@ def test_the_heaviest_window_is_that_of_brute_force():
         )
         assert np.isclose(share / side, best[0], rtol=1e-5)
         assert np.isclose(one[top : top + side, left : left + side].sum(), share, rtol=1e-5)
+
+
+def test_the_unusual_window_is_that_of_brute_force():
+    maps = torch.rand(20, GRID, GRID, generator=torch.Generator().manual_seed(0)).numpy() ** 4
+    maps /= maps.sum((1, 2), keepdims=True)
+    places = unusual(maps)
+    for row, (top, left, side) in enumerate(places.windows):
+        best = (-np.inf, ())
+        for s in (2, 4):
+            even = s**2 / GRID**2
+            for y in range(GRID - s + 1):
+                for x in range(GRID - s + 1):
+                    held = maps[:, y : y + s, x : x + s].sum((1, 2))
+                    if held[row] > even:
+                        best = max(best, ((held[row] - held.mean()) / (held.std() + even / 4), (y, x, s)))
+        assert best[1] == (top, left, side)
+        held = maps[:, top : top + side, left : left + side].sum((1, 2))
+        assert np.isclose(places.shares[row], held[row], rtol=1e-5)
+        assert np.isclose(places.usual[row], held.mean(), rtol=1e-5)
+
+
+def test_a_place_that_few_images_look_at_is_a_group_though_they_look_at_others_more():
+    """A twentieth has a little in a corner where nobody else has anything; the heaviest windows do not show it."""
+    generator = torch.Generator().manual_seed(0)
+    maps = 0.02 * torch.rand(200, GRID, GRID, generator=generator).numpy()
+    maps[:, 6:10, 6:10] += 1.0
+    maps[:, :2, 14:] = 0.0
+    maps[:10, :2, 14:] = 0.3
+    maps /= maps.sum((1, 2), keepdims=True)
+    assert not (heaviest(maps).windows[:10, 1] >= 13).any()
+    assert any(set(members) == set(range(10)) for _, members in groups(maps))
+
+
+def test_images_without_attribution_are_in_no_group():
+    assert groups(np.zeros((20, GRID, GRID), dtype=np.float32)) == []
 
 
 def test_the_shortcut_is_the_first_cluster(model, pictures):

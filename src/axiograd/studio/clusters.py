@@ -1,15 +1,17 @@
 """Images in which the attribution lies heavily on the same place, the most suspicious first.
 
-Every image has a window that holds the most of its attribution for its size. Images whose windows are at the same place
-are a cluster. How much hangs on it is measured: the window is replaced by the mean image, and, as a control, so is
-another window of the same size that holds little of the attribution. With p the predicted probabilities,
+Every image has a window that holds the most of its attribution for its size, and one that holds the most for its place
+(`windows`). Images whose windows are at the same place are a cluster. How much hangs on it is measured: the window is
+replaced by the mean image, and, as a control, so is another window of the same size that holds little of the
+attribution. With p the predicted probabilities,
 
     leverage = mean of ½·Σ|p(without) − p| − mean of ½·Σ|p(control) − p|,
 
 which is the share of predictions that change where the network is sure of them.
 
 Suspicious is a small place that decides much: clusters are ranked by leverage · log2(concentration), with
-concentration = share of the attribution in the window / share of the image that the window is.
+concentration = share of the attribution in the window / the share that the window is of the image, or the mean share
+of other images there, whichever is less.
 """
 
 from __future__ import annotations
@@ -25,13 +27,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from axiograd.datasets.marked import Pictures
-from axiograd.studio.survey import GRID, WINDOWS, Between, Survey
+from axiograd.studio.survey import GRID, Between, Survey
+from axiograd.studio.windows import Places, groups
 
 #: Images of a cluster by which its leverage is measured.
 MEASURED = 48
-#: Fewer are an accident.
-SMALLEST = 5
-MOST = 24
 
 
 @dataclass(frozen=True)
@@ -57,52 +57,16 @@ class Cluster:
         return asdict(self) | {"members": len(self.members)}
 
 
-def heaviest(maps: NDArray[np.float32]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """The window that is heaviest for its size, [n, 3] as top, left and side in cells, and its share of the mass.
-
-    Sizes are compared by share / side, between share (always the larger one) and density (always the smaller one).
-    """
-    best = np.zeros((len(maps), 3), dtype=np.int64)
-    value, share = np.full(len(maps), -1.0), np.zeros(len(maps))
-    sums = np.pad(maps.astype(np.float64).cumsum(1).cumsum(2), ((0, 0), (1, 0), (1, 0)))
-    for side in WINDOWS:
-        held = sums[:, side:, side:] - sums[:, :-side, side:] - sums[:, side:, :-side] + sums[:, :-side, :-side]
-        flat = held.reshape(len(maps), -1)
-        place = flat.argmax(1)
-        mass = flat[np.arange(len(maps)), place]
-        better = mass / side > value
-        across = GRID - side + 1
-        found = np.stack([place // across, place % across, np.full(len(maps), side)], 1)
-        best[better], value[better], share[better] = found[better], (mass / side)[better], mass[better]
-    return best, share
-
-
-def group(windows: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """Images whose windows have one size and are at most a cell apart from the most common one, largest first."""
-    left = np.ones(len(windows), dtype=bool)
-    groups: list[NDArray[np.int64]] = []
-    while left.any() and len(groups) < MOST:
-        places, counts = np.unique(windows[left], axis=0, return_counts=True)
-        centre = places[counts.argmax()]
-        near = (np.abs(windows[:, :2] - centre[:2]).max(1) <= 1) & (windows[:, 2] == centre[2])
-        members = np.flatnonzero(left & near)
-        left &= ~near
-        if len(members) >= SMALLEST:
-            groups.append(members)
-    return groups
-
-
 def find_clusters(
     model: nn.Module, pictures: Pictures, survey: Survey, between: Between, *, seed: int = 0
 ) -> list[Cluster]:
     """The clusters of a survey, the most suspicious first."""
-    windows, shares = heaviest(survey.maps)
     mean = _mean_image(pictures, survey.rows)
-    groups = group(windows)
+    together = groups(survey.maps)
     found: list[Cluster] = []
-    for number, members in enumerate(groups):
-        between(number, len(groups))
-        found.append(_measured(model, pictures, survey, members, windows, shares, mean, seed))
+    for number, (places, members) in enumerate(together):
+        between(number, len(together))
+        found.append(_measured(model, pictures, survey, places, members, mean, seed))
     return sorted(found, key=lambda one: -one.score)
 
 
@@ -127,13 +91,12 @@ def _measured(
     model: nn.Module,
     pictures: Pictures,
     survey: Survey,
+    places: Places,
     members: NDArray[np.int64],
-    windows: NDArray[np.int64],
-    shares: NDArray[np.float64],
     mean: Tensor,
     seed: int,
 ) -> Cluster:
-    random = np.random.default_rng(seed)
+    random, windows, shares = np.random.default_rng(seed), places.windows, places.shares
     chosen = members if len(members) <= MEASURED else np.sort(random.choice(members, MEASURED, replace=False))
     rows = survey.rows[chosen].tolist()
     inputs, targets = pictures.batch(rows), pictures.targets[rows]
@@ -146,11 +109,10 @@ def _measured(
     with torch.no_grad():
         before, after, beside = (model(x).double().softmax(1) for x in (inputs, without, control))
     leverage = float(((after - before).abs() - (beside - before).abs()).sum(1).mean() / 2)
-    share = float(shares[members].mean())
+    share, usual = float(shares[members].mean()), float(places.usual[members].mean())
     top, left, side = (float(np.median(windows[members, column])) for column in range(3))
     box = (left / GRID, top / GRID, (left + side) / GRID, (top + side) / GRID)
-    area = (side / GRID) ** 2
-    score = max(leverage, 0.0) * max(math.log2(max(share, 1e-9) / area), 0.0)
+    score = max(leverage, 0.0) * max(math.log2(max(places.concentration(members), 1e-9)), 0.0)
     labels = pictures.targets[survey.rows[members]].numpy()
     classes = {
         pictures.classes[int(label)]: int(count)
@@ -167,7 +129,7 @@ def _measured(
         float((after.argmax(1) != before.argmax(1)).float().mean()),
         score,
         classes,
-        sentence(len(members), classes, share, box),
+        sentence(len(members), classes, share, box, usual if usual < (side / GRID) ** 2 else None),
         int(survey.rows[members[shares[members].argmax()]]),
     )
 
@@ -194,11 +156,15 @@ def _elsewhere(cell: NDArray[np.float32], top: int, left: int, side: int, random
     return min(drawn, key=lambda at: cell[at[0] : at[0] + side, at[1] : at[1] + side].sum())
 
 
-def sentence(count: int, classes: dict[str, int], share: float, box: Sequence[float]) -> str:
-    """A cluster in words.
+def sentence(
+    count: int, classes: dict[str, int], share: float, box: Sequence[float], usual: float | None = None
+) -> str:
+    """A cluster in words, with what images have there on average where that makes it suspicious.
 
     >>> sentence(412, {"husky": 400, "wolf": 12}, 0.31, (0.0, 0.75, 0.25, 1.0))
     'In 412 images, nearly all of class “husky”, 31 % of the attribution lies in the lower left corner.'
+    >>> sentence(9, {"husky": 9}, 0.04, (0.0, 0.75, 0.25, 1.0), usual=0.002)
+    'In 9 images of class “husky” 4 % of the attribution lies in the lower left corner; images have 0.2 % there.'
     """
     first, most = next(iter(classes.items()))
     if len(classes) == 1:
@@ -209,7 +175,8 @@ def sentence(count: int, classes: dict[str, int], share: float, box: Sequence[fl
         whose = f"{count} images, most of class “{first}”,"
     else:
         whose = f"{count} images of {len(classes)} classes"
-    return f"In {whose} {share:.0%} of the attribution lies {_where(box)}.".replace("%", " %")
+    beside = "" if usual is None else f"; images have {100 * usual:.1g}% there"
+    return f"In {whose} {share:.0%} of the attribution lies {_where(box)}{beside}.".replace("%", " %")
 
 
 def _where(box: Sequence[float]) -> str:
