@@ -3,7 +3,9 @@
 import pytest
 
 from axiograd.experiments import conversion, conversion_forms
-from axiograd.experiments.conversion_forms import Pretrained, order
+from axiograd.experiments.conversion_forms import FOLLOWING, Pretrained, order
+
+FORMS = (*conversion_forms.FORMS, FOLLOWING)
 from axiograd.experiments.item import Setting
 
 
@@ -12,7 +14,7 @@ def tiny(monkeypatch):
     family = conversion_forms.FAMILIES["quick"][0]
     monkeypatch.setattr(conversion_forms, "RECIPE", conversion_forms.RECIPE.replace(epochs=1))
     monkeypatch.setattr(conversion_forms, "TEACHING", conversion_forms.TEACHING.replace(epochs=1))
-    monkeypatch.setattr(conversion, "SUBJECTS", {"quick": (Pretrained(family, 20, 10, 1, 1),)})
+    monkeypatch.setattr(conversion, "SUBJECTS", {"quick": (Pretrained(family, 20, 10, 1, 1, FORMS, 10),)})
     monkeypatch.setattr(conversion, "COUNTS", {"quick": (10, 20)})
     monkeypatch.setattr(conversion, "STEPS", 32)
     yield
@@ -24,11 +26,11 @@ def tiny(monkeypatch):
 def test_quick(tiny, quick):
     done = quick("conversion")
     rows = {row[1]: row for row in done.table.rows}
-    assert list(rows) == ["original", "its IG(32)", *conversion_forms.FORMS[1:]]
+    assert list(rows) == ["original", "its IG(32)", *FORMS[1:]]
     errors = {form: float(row[7]) for form, row in rows.items() if row[7]}
     assert errors.pop("original") > 0.01
     assert max(errors.values()) < 1e-3
-    assert [rows[form][13] for form in ("calibrated", "lift")] == [20, 16]
+    assert [rows[form][13] for form in ("calibrated", "lift", FOLLOWING)] == [20, 16, 30]
     assert (done.files[0].with_suffix(".png")).stat().st_size > 5000
 
 

@@ -253,7 +253,8 @@ def figure(records: Records) -> Any:
 NOTE = (
     "Labels are used by nothing but the judging. ImageNet photos are probably training images: what is lost compares, "
     "the level does not. *Calibrated* reads biases off the input and fits weights, *bias-free* fits weights alone, "
-    "*distilled* follows the calibrated one on the same images; *taught* does so with the original's Integrated "
+    "*distilled* follows the calibrated one on the same images, *bias-free, distilled* the bias-free one on further "
+    "images too; *taught* does so with the original's Integrated "
     f"Gradients in the loss ({TAUGHT.steps} steps, windows of {TAUGHT.window} pixels, weight {TAUGHT.weight:g}, "
     f"{TEACHING.epochs} epochs at a rate of {TEACHING.lr:g}). Accuracies are of images that calibrated and taught "
     "nothing, ± standard error over them; what is lost is paired. *Error* is the mean over images of "

@@ -22,6 +22,8 @@ from axiograd.training import Recipe
 from axiograd.training.distill import TaughtAttributions, distill
 
 FORMS = ("original", "strip", "calibrated", "bias-free", "distilled", "taught", "lift")
+#: Distilled from the bias-free form, on further images; where there are any.
+FOLLOWING = "bias-free, distilled"
 
 
 @dataclass(frozen=True)
@@ -36,14 +38,16 @@ class Pretrained:
     compared: int
     masked: int
     forms: tuple[str, ...] = FORMS
+    #: Unlabelled images beside those that calibrate, for the bias-free form to follow the original on.
+    further: int = 0
 
 
 _LARGE = Family("resnet50", "ResNet-50", (), "ResNet-50", CAFFE)
 SUBJECTS: Mapping[Scale, tuple[Pretrained, ...]] = {
-    "quick": (Pretrained(FAMILIES["quick"][0], 40, 40, 1, 2),),
+    "quick": (Pretrained(FAMILIES["quick"][0], 40, 40, 1, 2, (*FORMS, FOLLOWING), 20),),
     "real": (
         Pretrained(FAMILIES["real"][0], 250, 250, 2, 12),
-        Pretrained(FAMILIES["real"][2], 250, 500, 4, 24),
+        Pretrained(FAMILIES["real"][2], 250, 500, 4, 24, (*FORMS, FOLLOWING), 1500),
         Pretrained(FAMILIES["real"][1], 64, 250, 1, 8, tuple(form for form in FORMS if form != "taught")),
         Pretrained(_LARGE, 48, 250, 1, 4, ("original", "strip", "calibrated", "bias-free", "lift")),
     ),
@@ -81,13 +85,16 @@ def order(subject: Pretrained, setting: Setting) -> tuple[list[int], list[int]]:
     return found[subject.calibrate :][: subject.judge], found[: subject.calibrate]
 
 
-@lru_cache(maxsize=1)
-def calibration_images(subject: Pretrained, setting: Setting) -> Tensor:
-    """What a network is calibrated and distilled on; none of these judges."""
+@lru_cache(maxsize=2)
+def calibration_images(subject: Pretrained, setting: Setting, *, further: bool = False) -> Tensor:
+    """What a network is calibrated and distilled on, or the further images; none of these judges."""
     data: Images = data_of(subject, setting)
     if subject.family.key == "resnet18":
         data = tiny_imagenet("train", transform=subject.family.preprocess)
     chosen: Sequence[int] = order(subject, setting)[1]
+    if further:
+        used = {*chosen, *(() if subject.family.key == "resnet18" else order(subject, setting)[0])}
+        chosen = [i for i in image_networks.order(data, setting.seed) if i not in used][: subject.further]
     images: Tensor = default_collate([data[i] for i in chosen])[0]
     return images
 
@@ -108,12 +115,14 @@ def make(subject: Pretrained, form: str, setting: Setting, n: int | None = None)
     if form in {"strip", "lift"}:
         conversion = to_xdnn(regular, images[:CALIBRATION], how="strip" if form == "strip" else "lift")
         return Made(_ready(conversion.model), time.process_time() - start, CALIBRATION)
-    calibration = Calibration(images, seed=setting.seed, read_biases=form != "bias-free")
+    calibration = Calibration(images, seed=setting.seed, read_biases=not form.startswith("bias-free"))
     with warnings.catch_warnings():
         # How much is lost with too few images is what is measured.
         warnings.simplefilter("ignore", OverfittingWarning)
         conversion = to_xdnn(regular, images[:2], calibration=calibration)
-    if form == "distilled":
+    if form == FOLLOWING:
+        images = torch.cat([images, calibration_images(subject, setting, further=True)])
+    if form in {"distilled", FOLLOWING}:
         _distil(conversion.model, regular, images, setting)
     elif form == "taught":
         _teach(conversion.model, regular, images, setting)
