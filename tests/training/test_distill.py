@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import axiograd
-from axiograd.errors import ConfigurationError
+from axiograd.errors import AxiogradError, ConfigurationError
 from axiograd.training import Recipe, distill
 from axiograd.training.distill import Distillation, TaughtAttributions
 
@@ -114,6 +114,13 @@ def test_answers_that_are_lost_over_attributions_are_told(monkeypatch):
     monkeypatch.setattr(sys.modules[distill.__module__], "fit", destroy)
     with pytest.warns(UserWarning, match="100% before: its answers were lost over the attributions"):
         distill(student, teacher, x, attributions=TaughtAttributions(steps=4, window=2))
+
+
+@pytest.mark.parametrize("data", [torch.empty(0, 2), [({"x": torch.ones(2)}, 0)] * 4], ids=["none", "named"])
+def test_data_that_cannot_teach_attributions_is_refused_in_words(data):
+    net = nn.Linear(2, 2, bias=False)
+    with pytest.raises(AxiogradError):
+        distill(copy.deepcopy(net), net, data, attributions=TaughtAttributions(), recipe=RECIPE, accelerator="cpu")
 
 
 def test_a_calibrated_network_trains_with_held_gates():

@@ -158,8 +158,7 @@ class ExplainedDistillation(Distillation):
         self._loss = AttributionLoss(self.imitation, prior, what.weight, XGradient)
 
     def __call__(self, model: Callable[..., Any], inputs: Any, target: Any, **arguments: Any) -> Any:
-        if not isinstance(inputs, Tensor):
-            raise ConfigurationError("attributions are taught to models of one input tensor.")
+        _require_tensor(inputs)
         terms = self._loss(model, inputs, self.teach(inputs), attribution_target=target, **arguments)
         return ExplainedTerms(terms.total, terms.task, terms.prior, terms.outputs)
 
@@ -169,10 +168,16 @@ class ExplainedDistillation(Distillation):
 
     def explain(self, inputs: Tensor) -> tuple[int, Tensor]:
         """The teacher's top class for one sample, and its pooled attributions."""
+        _require_tensor(inputs)
         chosen = self.teach(inputs[None]).argmax(1)
         with kept_modes(self.teacher):
             method = IntegratedGradients(self.teacher.eval(), self.what.steps, internal_batch_size=16)
             return int(chosen), self.what.pooled(method.attribute(inputs[None], chosen))[0].detach()
+
+
+def _require_tensor(inputs: Any) -> None:
+    if not isinstance(inputs, Tensor):
+        raise ConfigurationError("attributions are taught to models of one input tensor.")
 
 
 def distill(
@@ -226,18 +231,20 @@ def distill(
 
 @torch.no_grad()
 def _agreement(student: nn.Module, teaching: ExplainedDistillation, data: "_Unlabelled") -> float:
-    """On which share of some samples the student's top class is its teacher's; 1 where outputs are not classes."""
-    if teaching.temperature is None:
-        return 1.0
+    """On which share of some samples the student's top class is its teacher's; 1 where that cannot be asked."""
     asked = torch.linspace(0, len(data) - 1, min(len(data), _ASKED)).round().int().tolist()
-    same = []
-    with kept_modes(student):
-        student.eval()
-        device = next((p.device for p in student.parameters()), torch.device("cpu"))
-        for place in asked:
-            inputs = _Unlabelled.__getitem__(data, place)[0][None].to(device)
-            same.append(bool(student(inputs).argmax(1) == teaching.teach(inputs).argmax(1)))
+    inputs = [_Unlabelled.__getitem__(data, place)[0] for place in asked]
+    if teaching.temperature is None or not inputs or not all(isinstance(one, Tensor) for one in inputs):
+        return 1.0  # outputs are not classes, or the training itself says what is wrong
+    with kept_modes(student), kept_modes(teaching.teacher):
+        same = [_top(student.eval(), one) == _top(teaching.teacher.eval(), one) for one in inputs]
     return sum(same) / len(same)
+
+
+def _top(model: nn.Module, sample: Tensor) -> int:
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
+    outputs: Tensor = call_model(model, sample[None].to(device))
+    return int(outputs.argmax(1))
 
 
 def _tell_losses(before: float, after: float) -> None:
