@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from axiograd.cli import libraries
-from axiograd.cli.libraries import about, build
+from axiograd.loading import libraries
+from axiograd.loading.libraries import about, build
 from support.command import axiograd
 from support.torchvision import torchvision_models
 

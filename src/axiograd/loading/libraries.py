@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from axiograd.cli.prepared import Prepared
 from axiograd.datasets import Preprocess, imagenet_classes
 from axiograd.errors import AxiogradError, ConfigurationError, DataMissingError, StorageError
+from axiograd.loading.prepared import Prepared
 
 LIBRARIES = ("timm", "torchvision", "hf")
 _IMAGENET = 1000
