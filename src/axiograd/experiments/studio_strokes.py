@@ -52,7 +52,7 @@ SIZES = {
     "quick": Size("shapes", n=1000, epochs=3, passes=2, painted=(1, 5), seeds=1),
     "demonstration": Size("demonstration", n=2400, epochs=5, passes=6, batch=50, lr=2e-3),
     "color": Size("color-mnist", epochs=6, painted=(5, 20), wrong=(), seeds=3),
-    "boxes": Size("tiny-imagenet", n=9000, epochs=6, painted=(20, 100, 500), spreads=("no",), seeds=3),
+    "boxes": Size("tiny-imagenet", n=4000, epochs=8, passes=3, painted=(20, 500), spreads=("no",), wrong=(), seeds=3),
     "quick-demonstration": Size("demonstration", n=600, epochs=2, passes=1, batch=50, lr=2e-3, painted=(1, 5), seeds=1),
 }
 SCENES = {"demonstration": tagged, "color-mnist": coloured, "tiny-imagenet": boxed}

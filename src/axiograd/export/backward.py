@@ -25,6 +25,8 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     (True, False)
     """
     theirs = {op: how for op, how in decomposition_table.items() if "backward" in str(op) and str(op)[:5] == "aten."}
+    # Left as it is, it would make PyTorch's exporter trace the whole graph once more.
+    theirs |= {op: decomposition_table[op] for op in (aten.rsub.Scalar, aten.rsub.Tensor)}
     return {**theirs, **_OWN, aten._safe_softmax.default: safe_softmax}  # noqa: SLF001
 
 
