@@ -89,6 +89,8 @@ def explain_text(
         output.note(f"Left out, as there is no text: {shown}")
     if figures:
         drawn = [write_atomically(out / f"text-{i:04d}.svg", one.to_svg().encode()) for i, one in enumerate(explained)]
+        for path in set(out.glob("text-[0-9][0-9][0-9][0-9].svg")) - set(drawn):  # of an earlier run with more texts
+            path.unlink()
         files["figures"] = [str(path) for path in drawn]
         output.say(f"Images: {len(drawn)} SVG files in {out}")
     if report:
