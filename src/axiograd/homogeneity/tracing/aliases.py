@@ -67,10 +67,10 @@ def is_plain(graph: fx.Graph) -> bool:
     return True
 
 
-def read_as_functional(graph: fx.Graph) -> None:
-    """Put its functional twin in the place of each in-place operator, where that changes nothing."""
+def read_as_functional(graph: fx.Graph) -> bool:
+    """Put its functional twin in the place of each in-place operator; False, and nothing done, where others can see."""
     if not is_plain(graph):
-        return
+        return False
     for node in graph.nodes:
         if node.op != "call_function" or not is_operator(node.target) or not any(mutated(node)):
             continue
@@ -79,6 +79,7 @@ def read_as_functional(graph: fx.Graph) -> None:
         # In place, a result keeps the target's dtype; the twin's is the wider one.
         if twin is not None and {_dtype(n) for n in (node, *node.all_input_nodes)} == {_dtype(node)}:
             node.target = twin
+    return True
 
 
 def bodies(node: fx.Node) -> Iterable[fx.GraphModule]:
