@@ -342,3 +342,50 @@ def test_masks_filled_by_parts_and_pooling_of_channels_last(tmp_path):
     (gradient,) = torch.autograd.grad(score[:, 0].sum(), wide)
     torch.testing.assert_close(torch.from_numpy(output).double(), score.detach(), rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(torch.from_numpy(attribution).double(), (wide * gradient).detach(), rtol=1e-5, atol=1e-6)
+
+
+class Copied(nn.Module):
+    """A copy into something new, a shift by slices, and an idle dropout whose result is changed in place."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last, self.drop = nn.Linear(4, 6, bias=False), nn.Linear(6, 2, bias=False), nn.Dropout(0.5)
+
+    def forward(self, x):
+        hidden = self.first(x)
+        copied = torch.empty_like(hidden).copy_(hidden[:, :1])
+        shifted = hidden.new_zeros(hidden.shape)
+        shifted[:, 1:] = hidden[:, :-1]
+        self.drop(hidden).relu_()
+        return self.last(hidden + copied + shifted)
+
+
+def test_copies_and_idle_dropout(tmp_path):
+    torch.manual_seed(0)
+    model, x = Copied().eval(), torch.randn(5, 4)
+    axiograd.export_onnx(model, x[:2], tmp_path / "m.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
+    output, attribution, _ = session.run(None, {"input": x.numpy(), "target": np.zeros(5, dtype=np.int64)})
+    double, wide = copy.deepcopy(model).double(), x.double().requires_grad_()
+    hidden = double.first(wide)
+    shifted = torch.cat([torch.zeros_like(hidden[:, :1]), hidden[:, :-1]], 1)
+    score = double.last(hidden.relu() + hidden[:, :1] + shifted)
+    (gradient,) = torch.autograd.grad(score[:, 0].sum(), wide)
+    torch.testing.assert_close(torch.from_numpy(output).double(), score.detach(), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(torch.from_numpy(attribution).double(), (wide * gradient).detach(), rtol=1e-5, atol=1e-6)
+
+
+class Counted(nn.Module):
+    """Writes the number of rows into the graph."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.Linear(8, 3, bias=False)
+
+    def forward(self, x):
+        return self.last(x.relu().view(len(x), -1))
+
+
+def test_a_batch_that_the_code_writes_down_is_named(tmp_path):
+    with pytest.raises(ExportError, match=r"for len\(x\) or int\(x\.shape\[0\]\), say x\.shape\[0\]"):
+        axiograd.export_onnx(Counted().eval(), torch.randn(4, 2, 4), tmp_path / "m.onnx")

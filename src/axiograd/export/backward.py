@@ -30,15 +30,21 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     return {**theirs, **_OWN, aten._safe_softmax.default: safe_softmax}  # noqa: SLF001
 
 
-def pool_by_means(graph: fx.Graph) -> None:
-    """Pooling to one pixel as the mean that it is: PyTorch's changes the strides of channels-last images in place.
+def write_plainly(graph: fx.Graph) -> None:
+    """What PyTorch has no gradient for, or one that no other runtime has, in operators that have both.
 
-    No other runtime has an operator for that, nor for its gradient.
+    Pooling to one pixel is the mean that it is: PyTorch's changes the strides of channels-last images in place. A copy
+    into something is what is copied, in its shape and its dtype.
     """
     pixels = {aten.adaptive_avg_pool1d.default: [-1], aten.adaptive_avg_pool2d.default: [-1, -2]}
     for node in graph.nodes:
         if node.target in pixels and all(size == 1 for size in node.args[1]):
             node.target, node.args = aten.mean.dim, (node.args[0], pixels[node.target], True)
+        elif node.target == aten.copy.default:
+            into, source = node.args[:2]
+            with graph.inserting_before(node):
+                wide = graph.call_function(aten.expand_as.default, (source, into))
+            node.target, node.args = aten.type_as.default, (wide, into)
 
 
 def safe_softmax(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:

@@ -177,8 +177,10 @@ def read_onnx(path: Path) -> Card:
 
 
 def _unable(what: str, error: Exception) -> ExportError:
+    fixed = "A number of rows written into the graph does this: for len(x) or int(x.shape[0]), say x.shape[0]. "
     return ExportError(
-        f"onnxruntime cannot {what} the exported graph: {str(error).strip().rstrip('.')}. Many of its kernels are for "
+        f"onnxruntime cannot {what} the exported graph: {str(error).strip().rstrip('.')}. "
+        f"{fixed if 'Reshape' in str(error) or 'dimensions' in str(error) else ''}Many of its kernels are for "
         "float32 alone: try model.float(), or a .pt2 file."
     )
 

@@ -141,6 +141,17 @@ CASES: dict[str, Case] = {
     "max of all": gates(lambda h: h + h.max() - h.min()),
     "sorted": gates(lambda h: h.flatten(1).sort(1).values[:, 3:9] + h.flatten(1).topk(6, 1).values),
     "kth value": gates(lambda h: h.flatten(1).kthvalue(5, 1).values[:, None] * 2),
+    "by keyword": gates(
+        lambda h: (
+            torch.clamp(input=h, min=-0.3, max=0.4)
+            + torch.max(input=h, dim=1, keepdim=True).values
+            + torch.amax(input=h, dim=1, keepdim=True)
+            + torch.maximum(input=h, other=0.5 * h.flip(1))
+            + F.prelu(input=h, weight=torch.full((1,), 0.2, dtype=h.dtype))
+            + F.relu(input=h)
+            + torch.abs(input=h)
+        )
+    ),
     "clamp": gates(lambda h: h.clamp(-0.3, 0.4) + h.clamp(min=0.1) + h.clamp_max(0.2)),
     "where": gates(lambda h: torch.where(h > 0.1, h, 0.3 * h + 1)),
     "masked fill": gates(lambda h: h.masked_fill(h > 0.5, 0.25)),

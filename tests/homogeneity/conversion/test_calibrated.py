@@ -111,15 +111,21 @@ def test_a_constant_range_is_found_and_carried_through_all_layers():
 
 
 class Excited(nn.Module):
-    """Squeeze and excitation."""
+    """Squeeze and excitation; the gate may be brought into the images' shape behind it."""
 
-    def __init__(self, channels, act, gate):
+    def __init__(self, channels, act, gate, shape=None):
         super().__init__()
-        self.down, self.up = nn.Conv2d(channels, 3, 1), nn.Conv2d(3, channels, 1)
-        self.act, self.gate = act, gate
+        one = nn.Conv2d if shape is None else nn.Linear
+        self.down, self.up = (one(a, b, *([1] if shape is None else [])) for a, b in ((channels, 3), (3, channels)))
+        self.act, self.gate, self.shape = act, gate, shape
 
     def forward(self, x):
-        return x * self.gate(self.up(self.act(self.down(x.mean((2, 3), keepdim=True)))))
+        gate = self.gate(self.up(self.act(self.down(x.mean((2, 3), keepdim=self.shape is None)))))
+        if self.shape == "view":
+            gate = gate.view(x.shape[0], x.shape[1], 1, 1).expand_as(x)
+        elif self.shape == "index":
+            gate = gate[:, :, None, None]
+        return x * gate
 
 
 @pytest.mark.parametrize(
@@ -146,6 +152,34 @@ def test_smooth_activations_and_gates_are_taken_at_the_scale_that_is_read(gate, 
     assert not found.model(torch.zeros_like(fresh)).any()
     for twin in (copy.deepcopy(found.model), pickle.loads(pickle.dumps(found.model))):
         assert torch.equal(twin(fresh), found.model(fresh))
+
+
+@pytest.mark.parametrize("shape", ["view", "index"])
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_gate_is_one_in_any_shape(shape, bias):
+    generator = torch.Generator().manual_seed(0)
+    torch.manual_seed(0)
+    stem = [nn.Conv2d(3, 6, 3), nn.ReLU(), Excited(6, nn.ReLU(), nn.Sigmoid(), shape), nn.Flatten()]
+    net = nn.Sequential(*stem, nn.Linear(600, 4, bias=bias)).double().eval()
+    x, fresh = _with_range(60, generator), _with_range(20, generator)
+    found = to_xdnn(net, x[:2], calibration=Calibration(x, bias_ridge=1e-12, fit_weights=False))
+    assert found.certificate.degree == 1
+    torch.testing.assert_close(found.model(0.2 * fresh), 0.2 * net(fresh), rtol=1e-5, atol=1e-5)
+
+
+def test_a_product_of_two_values_that_grow_is_refused():
+    class Squared(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.last = nn.Linear(4, 6), nn.Linear(6, 2, bias=False)
+
+        def forward(self, x):
+            hidden = self.first(x).relu()
+            return self.last(hidden * hidden)
+
+    x = torch.randn(40, 4)
+    with pytest.raises(ConversionError, match="degree 2, where degree 1 is wanted"):
+        to_xdnn(Squared(), x, calibration=x)
 
 
 def test_probabilities_are_refused():

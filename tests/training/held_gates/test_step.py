@@ -190,6 +190,24 @@ def test_bfloat16(outputs) -> None:
     assert F.cosine_similarity(found[0].attributions.flatten(), found[1].attributions.flatten(), dim=0) > 0.99
 
 
+def test_float16_does_not_lose_the_residual_of_a_network_that_is_sure() -> None:
+    """The task's gradient is below float16's smallest number; what is attributed is a unit vector times √C."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 64, bias=False), nn.ReLU(), nn.Linear(64, 3, bias=False))
+    x = torch.randn(16, 6)
+    y = model(x).argmax(1)
+    with torch.no_grad():  # of degree 1: every row is as sure as the others
+        x = x * 14 / model(x).topk(2).values.diff().abs()
+    found = []
+    for twice in (False, True):
+        loss = AttributionLoss(F.cross_entropy, L1(), 1.0, InputXGradient, outputs="residual", double_backward=twice)
+        with torch.autocast("cpu", torch.float16):
+            terms = loss(lambda inputs: model(inputs).float(), x, y)
+        found.append(terms.attributions.detach())
+    assert bool(found[1].flatten(1).any(1).all())
+    torch.testing.assert_close(*found, rtol=0.02, atol=0.02 * float(found[1].abs().max()))
+
+
 def test_the_residual_of_any_task(case) -> None:
     model, x, _y = case
     values = torch.randn(len(x), 3, dtype=torch.float64)

@@ -222,6 +222,11 @@ def _calibrate(
             f"{name} has {_operators(certificate)}, for which calibration has no homogeneous form. {_EXCHANGE}; "
             f"{LIFT_INSTEAD}"
         )
+    if certificate.degree != 1:
+        raise ConversionError(
+            f"{name} would become a network of degree {certificate.degree:g}, where degree 1 is wanted: it multiplies "
+            f"values that both grow with the input. {_EXCHANGE}; {LIFT_INSTEAD}"
+        )
     warn_of_overfitting(layers)
     edits = [Edit(layer.name, "affine layer with its norm", "W h + b·c(h), fitted") for layer in layers]
     return result.train(training), edits, certificate, layers

@@ -21,7 +21,7 @@ def leaky_relu(call: HeldCall) -> Any:
 
 
 def prelu(call: HeldCall) -> Any:
-    x, weight = call.args
+    x, weight = call.args[0], argument(call.args, call.kwargs, 1, "weight", None)
     if call.moves(weight):
         raise NotHeldError("prelu has a slope that depends on the input.")
     return call.hold(call.run(), _parametric, x, x.detach() > 0, weight)

@@ -69,6 +69,8 @@ class Recorder(TorchFunctionMode):
             return result
         if not torch.is_grad_enabled():
             raise NotHeldError(f"{name} runs where gradients are switched off.")
+        if "input" in kwargs and not args:
+            args, kwargs = (kwargs["input"],), {key: value for key, value in kwargs.items() if key != "input"}
         in_place = name.endswith("_") and not name.endswith("__")
         if in_place:
             self._check_in_place(name, args[0])

@@ -300,6 +300,8 @@ def differentiate_shared(
     held, outputs, moving = record(model, arguments, [xi.detach().requires_grad_() for xi in x], attached=False)
     if len(moving) != 1:
         raise NotSharedError(f"{len(moving)} outputs depend on the input, and the task may use all of them.")
+    if held.autocast == torch.float16:
+        raise NotSharedError("float16 ends at 6e-8, where the task's gradient, of a mean over samples, does not.")
     if not held.tape.keeps_rows:
         raise NotSharedError("samples of the batch may depend on each other.")
     result, *ways = Outputs.apply(held, moving[0].detach(), len(x), *x, *held.tape.weights)  # type: ignore[no-untyped-call]

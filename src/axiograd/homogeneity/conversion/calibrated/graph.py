@@ -30,6 +30,11 @@ _SMOOTH = {
     f"aten::{name}"
     for name in ("silu", "hardswish", "gelu", "mish", "elu", "celu", "selu", "softplus", "tanh", "hardtanh")
 }
+_RESHAPES = {
+    f"aten::{name}"
+    for name in ("view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "expand", "expand_as", "permute",
+                 "transpose", "slice", "contiguous", "clone", "alias")
+}  # fmt: skip
 _IDLE = {"aten::dropout", "aten::feature_dropout", "aten::alpha_dropout", "aten::feature_alpha_dropout"}
 
 
@@ -219,8 +224,10 @@ def _folded(
 
 
 def _multiplies(node: fx.Node) -> bool:
-    """Whether this is a gate: something else is multiplied by it, and nothing reads it otherwise."""
-    return all(op_name(user) == "aten::mul" for user in node.users)
+    """Whether this is a gate: something else is multiplied by it, in another shape or not, and nothing reads it."""
+    return bool(node.users) and all(
+        op_name(user) == "aten::mul" or (op_name(user) in _RESHAPES and _multiplies(user)) for user in node.users
+    )
 
 
 def _inside(node: fx.Node) -> bool:
