@@ -117,7 +117,8 @@ def render(lines: list[dict[str, Any]]) -> str:
         "export had not seen; rows apart are *ties*, on which a shift of 1e-6 switches gates of the network, and "
         "*rounding*, on which PyTorch's own float32 answer is as far from its float64 answer as the file is, with the "
         "error there. Times are processor time of one thread for one image, median of "
-        f"{RUNS}: output and attribution, eager by `XGradient.explain` after its first calls; IG({STEPS}) is Captum's, from {RUN_STEPS} of "
+        f"{RUNS}: output and attribution, eager by `XGradient.explain` after its first calls; "
+        f"IG({STEPS}) is Captum's, from {RUN_STEPS} of "
         "its steps. (Lines of commit 424fc1f are medians of 7 and of all of Captum's steps.)"
     )
     summary = (
