@@ -7,6 +7,12 @@ from difflib import get_close_matches
 #: Characters that turn the direction of text, hide, or steer a terminal: a name may look like another one by them.
 _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
 
+#: What a model may be named by.
+SPEC_HELP = (
+    "One of axiograd's models (see `axiograd models`), timm:NAME, torchvision:NAME, hf:NAME_OR_FOLDER, "
+    "path/to/file.py:factory, package.module:factory, a file that `axiograd convert` or `train` wrote, or FILE.pt2."
+)
+
 
 def visible(text: str) -> str:
     """Text in which characters that reorder, hide or steer are shown by their number.

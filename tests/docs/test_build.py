@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PACKAGES = [
     "attribution", "homogeneity", "priors", "training", "axioms", "metrics", "models", "datasets", "report",
-    "tables",
+    "tables", "loading",
 ]  # fmt: skip
 
 

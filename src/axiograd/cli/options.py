@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
+from axiograd._names import SPEC_HELP
 from axiograd.errors import ConfigurationError
-from axiograd.loading import SPEC_HELP
 
 #: Headings in --help.
 MODEL, METHODS, IMAGES, TABLES = "The model", "How it is attributed", "Images", "Tables"

@@ -18,7 +18,7 @@ from axiograd.export.card import Card, Signature
 from axiograd.export.checking import Runner
 from axiograd.export.joint import Joint
 from axiograd.homogeneity.tracing.program import untouched
-from axiograd.loading import EXPORT_CARD
+from axiograd.loading.libraries import EXPORT_CARD
 
 _DIGEST = "axiograd.sha256"
 

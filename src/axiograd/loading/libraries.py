@@ -13,9 +13,10 @@ from torch import Tensor, nn
 
 from axiograd.datasets import Preprocess, imagenet_classes
 from axiograd.errors import AxiogradError, ConfigurationError, DataMissingError, StorageError
-from axiograd.loading import EXPORT_CARD
 from axiograd.loading.prepared import Prepared
 
+#: Among the extra files of a .pt2 file: `axiograd export` wrote it, and this is what it says of itself.
+EXPORT_CARD = "axiograd.json"
 LIBRARIES = ("timm", "torchvision", "hf")
 _IMAGENET = 1000
 T = TypeVar("T")
