@@ -13,6 +13,7 @@ SRC = Path(__file__).parents[1] / "src" / "axiograd"
 ROAD = (
     ("runs",),
     ("homogeneity", "models", "datasets"),
+    ("loading",),
     ("attribution",),
     ("priors", "axioms", "metrics"),
     ("training",),

@@ -44,4 +44,5 @@ from axiograd.homogeneity import (
     to_xdnn as to_xdnn,
     verify as verify,
 )
+from axiograd.loading.loaded import Loaded as Loaded, load as load
 from axiograd.training.loss import AttributionLoss as AttributionLoss, LossTerms as LossTerms

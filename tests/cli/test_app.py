@@ -141,7 +141,7 @@ def test_stdout_has_the_json_alone(mine):
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.long)])
 def test_an_interruption_leaves_nothing_half_written(mine, photos, tmp_path, number):
     (tmp_path / "slow.py").write_text(
-        "import pathlib, time\nimport axiograd.cli.converted as c\nfrom mine import build\n"
+        "import pathlib, time\nimport axiograd.loading.converted as c\nfrom mine import build\n"
         "def slow(path, data):\n"
         "    path.write_bytes(data[:100])\n"
         f"    pathlib.Path({str(tmp_path / 'started')!r}).touch()\n"

@@ -6,8 +6,8 @@ from torch import nn
 from typer.testing import CliRunner
 
 from axiograd.cli.app import app
-from axiograd.cli.spec import example_input, load_model
 from axiograd.errors import ConfigurationError, DataMissingError
+from axiograd.loading.specs import example_input, load_model
 
 run = CliRunner().invoke
 

@@ -9,9 +9,9 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 import axiograd as library
-from axiograd.cli.converted import KEY, BuildRecipe
-from axiograd.cli.spec import load_model
 from axiograd.errors import ConfigurationError
+from axiograd.loading.converted import KEY, BuildRecipe
+from axiograd.loading.specs import load_model
 from support.command import axiograd
 
 SMALL = ("--set", "in_channels=5", "--set", "hidden=[4]")
@@ -53,7 +53,7 @@ def test_a_stripped_model_of_ours_is_the_x_model(tmp_path):
     torch.save(trained.state_dict(), tmp_path / "mlp.pt")
     done = axiograd("convert", "mlp", *SMALL, "--weights", tmp_path / "mlp.pt", "-o", file, "--json")
     assert done.json["removed"] == ["0.bias", "2.bias"]
-    assert 'get_model("xmlp"' in done.json["python"]
+    assert done.json["python"] == f'import axiograd\n\nmodel = axiograd.load("{file}").model'
     names = {}
     exec(done.json["python"], names)
     x = torch.randn(3, 5)

@@ -5,7 +5,7 @@ import torch
 
 from axiograd import InputXGradient
 from axiograd.cli.evaluating import _localisation
-from axiograd.cli.spec import load_model
+from axiograd.loading.specs import load_model
 from axiograd.metrics import masking_curves
 from support.command import axiograd
 

@@ -11,7 +11,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 import axiograd as library
-from axiograd.cli.spec import load_model
+from axiograd.loading.specs import load_model
 from support.command import axiograd
 
 SMALL = ("--size", "16", "--mean", "0.5", "--std", "0.25")

@@ -21,6 +21,9 @@ def test_a_text_file(folder, tmp_path):
     review = tmp_path / "review.txt"
     review.write_text("A wonderful film, truly <b>wonderful</b>!\n", encoding="utf-8")
     out = tmp_path / "out"
+    out.mkdir()
+    (out / "text-0001.svg").write_text("of an earlier run with more texts")
+    (out / "text-mine.svg").write_text("not ours")
     how = ("--method", "integrated-gradients", "--steps", "50", "--target", "good", "--versus", "bad")
     done = axiograd("explain", f"hf:{folder}", review, *how, "--out", out, "--json")
     assert done.code == 0, done.err
@@ -38,6 +41,7 @@ def test_a_text_file(folder, tmp_path):
     assert [w["value"] for w in found["words"]] == pytest.approx([w.value for w in expected.words], rel=1e-4, abs=1e-6)
     assert "<b>" not in (out / "report.html").read_text().split("</h1>")[1].replace("<b>good", "")
     assert (out / "text-0000.svg").read_text().startswith("<svg")
+    assert sorted(path.name for path in out.glob("*.svg")) == ["text-0000.svg", "text-mine.svg"]
 
 
 def test_a_table_of_texts(folder, tmp_path):

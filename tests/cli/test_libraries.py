@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from axiograd.cli import libraries
-from axiograd.cli.libraries import about, build
+from axiograd import export_pt2
+from axiograd.loading import libraries
+from axiograd.loading.libraries import about, build
 from support.command import axiograd
 from support.torchvision import torchvision_models
 
@@ -72,6 +73,10 @@ def test_files_of_torch_export(photos, tmp_path):
     done = axiograd("explain", tmp_path / "m.onnx", photos)
     assert done.code == 2
     assert "axiograd check" in done.err
+    export_pt2(model, torch.rand(2, 3, 16, 16), tmp_path / "ours.pt2")
+    done = axiograd("explain", tmp_path / "ours.pt2", photos)
+    assert done.code == 2
+    assert "answers with its attributions already" in done.err
     (tmp_path / "bad.pt2").write_bytes(b"no")
     assert axiograd("explain", tmp_path / "bad.pt2", photos).code == 3
 

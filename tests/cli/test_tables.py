@@ -6,6 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+import axiograd as library
 from axiograd.datasets import Schema
 from axiograd.training.objective import weighted
 from support.command import axiograd
@@ -63,6 +64,11 @@ def test_a_table_is_trained_on_and_explained(people, tmp_path):
     expected = Schema.read(file).encode(people.head(5))
     torch.testing.assert_close(arrays["inputs"], expected)
     torch.testing.assert_close(arrays["x-gradient"].sum(1), arrays["scores"][:, 0], rtol=1e-4, atol=1e-6)
+    # and in Python
+    loaded = library.load(file)
+    assert loaded.classes == ("ill", "well")
+    explanation = library.tables.explain(loaded.model, people.head(5), loaded.schema, target="ill")
+    np.testing.assert_allclose(explanation.outputs["ill"], arrays["scores"][:, 0], rtol=1e-5)
     page = (tmp_path / "o" / "report.html").read_text()
     assert f'"{people.age[0]:g}","{people.sex[0]}"' in page
     # one row is what it is among others

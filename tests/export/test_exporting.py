@@ -1,6 +1,7 @@
 """Files against Integrated Gradients by quadrature in float64, an oracle that knows nothing of graphs."""
 
 import copy
+import inspect
 from contextlib import suppress
 
 import numpy as np
@@ -271,3 +272,73 @@ def test_an_operator_that_onnx_lacks_is_named_with_its_line(tmp_path):
     with pytest.raises(ExportError, match=r"svd.*test_exporting\.py:\d+.*svdvals.*\.pt2"):
         axiograd.export_onnx(Singular().eval(), torch.randn(2, 4), tmp_path / "m.onnx")
     assert not list(tmp_path.iterdir())
+
+
+class InPlace(nn.Module):
+    """Writes into what nobody looks at again, or, where `seen`, into what a view of it shows."""
+
+    def __init__(self, *, seen: bool) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 6, bias=False), nn.Linear(6, 2, bias=False)
+        self.seen = seen
+
+    def forward(self, x):
+        hidden = self.first(x)
+        before = hidden[:, :3] if self.seen else torch.relu(hidden)[:, :3]
+        hidden.mul_(2).relu_()
+        return self.last(hidden + torch.cat([before, before], 1))
+
+
+@pytest.mark.parametrize("seen", [False, True])
+def test_in_place_operators(tmp_path, monkeypatch, seen):
+    traced, real = [], torch.export.ExportedProgram.run_decompositions
+
+    def watched(*given, **named):
+        traced.extend(frame for frame in inspect.stack(0) if "torch/onnx" in frame.filename)
+        return real(*given, **named)
+
+    monkeypatch.setattr(torch.export.ExportedProgram, "run_decompositions", watched)
+    torch.manual_seed(0)
+    model, x = InPlace(seen=seen).eval(), torch.randn(5, 4)
+    axiograd.export_onnx(model, x[:2], tmp_path / "m.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
+    assert seen or not traced  # once more, by PyTorch's exporter: half of the time
+    output, attribution, _ = session.run(None, {"input": x.numpy(), "target": np.ones(5, dtype=np.int64)})
+    # by hand, without anything in place
+    double, wide = copy.deepcopy(model).double(), x.double().requires_grad_()
+    hidden = double.first(wide)
+    after = torch.relu(2 * hidden)
+    before = (after if seen else torch.relu(hidden))[:, :3]
+    score = double.last(after + torch.cat([before, before], 1))
+    (gradient,) = torch.autograd.grad(score[:, 1].sum(), wide)
+    torch.testing.assert_close(torch.from_numpy(output).double(), score.detach(), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(torch.from_numpy(attribution).double(), (wide * gradient).detach(), rtol=1e-5, atol=1e-6)
+
+
+class Windowed(nn.Module):
+    """What Swin and ConvNeXt do: a mask filled part by part, and pooling of images whose channels lie last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix, self.last = nn.Linear(3, 6, bias=False), nn.Linear(6, 2, bias=False)
+
+    def forward(self, x):
+        mask = x.new_zeros((4, 4))
+        for i, rows in enumerate((slice(0, 2), slice(2, 4))):
+            mask[rows, 1:3] = i + 1
+        channels_last = torch.relu(self.mix(x.permute(0, 2, 3, 1)))
+        return self.last(nn.functional.adaptive_avg_pool2d(channels_last.permute(0, 3, 1, 2) * mask, 1).flatten(1))
+
+
+def test_masks_filled_by_parts_and_pooling_of_channels_last(tmp_path):
+    torch.manual_seed(0)
+    model, x = Windowed().eval(), torch.randn(5, 3, 4, 4)
+    axiograd.export_onnx(model, x[:2], tmp_path / "m.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
+    output, attribution, _ = session.run(None, {"input": x.numpy(), "target": np.zeros(5, dtype=np.int64)})
+    mask = torch.tensor([[0, 1, 1, 0], [0, 1, 1, 0], [0, 2, 2, 0], [0, 2, 2, 0.0]], dtype=torch.float64)
+    wide, mix, last = x.double().requires_grad_(), model.mix.weight.double(), model.last.weight.double()
+    score = torch.relu(torch.einsum("nchw,dc->ndhw", wide, mix)).mul(mask).mean((2, 3)) @ last.T
+    (gradient,) = torch.autograd.grad(score[:, 0].sum(), wide)
+    torch.testing.assert_close(torch.from_numpy(output).double(), score.detach(), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(torch.from_numpy(attribution).double(), (wide * gradient).detach(), rtol=1e-5, atol=1e-6)

@@ -7,6 +7,7 @@ import urllib.request
 
 import pytest
 import torch
+import uvicorn
 
 from axiograd.datasets.marked import Pictures
 from axiograd.studio.network import Origin, rebuild
@@ -251,6 +252,18 @@ def test_nobody_without_the_address_is_answered(running):
     with urllib.request.urlopen(running.address) as answer:
         assert "default-src 'self'" in answer.headers["content-security-policy"]
         assert answer.headers["referrer-policy"] == "no-referrer"
+
+
+def test_a_browser_that_is_faster_than_the_server_waits(images, tmp_path, workers_find_the_helpers, monkeypatch):
+    slow = uvicorn.Server.run
+
+    def late(*given, **named):
+        time.sleep(1)
+        slow(*given, **named)
+
+    monkeypatch.setattr(uvicorn.Server, "run", late)
+    with opened(images, studio_model.origin(), tmp_path / "s") as found:
+        assert urllib.request.urlopen(found.address, timeout=60).status == 200
 
 
 def test_the_server_listens_on_this_machine_alone(running):

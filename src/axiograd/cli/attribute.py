@@ -133,7 +133,7 @@ class Maker:
     how: dict[str, Any]
 
     def __call__(self) -> Attribute:
-        from axiograd.cli.spec import load_model
+        from axiograd.loading.specs import load_model
         from axiograd.scale import Attribute
 
         model = load_model(self.spec, self.weights, settings=self.settings, download=self.download)

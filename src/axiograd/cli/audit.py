@@ -56,7 +56,7 @@ def audit(
         methods, spec = _read(arguments or [])
         model, inputs = None, None
         if spec is not None:
-            from axiograd.cli.spec import example_input, load_model
+            from axiograd.loading.specs import example_input, load_model
 
             given = options.read_settings(settings)
             model = load_model(spec, weights, settings=given, download=download).double()

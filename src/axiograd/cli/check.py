@@ -69,8 +69,8 @@ def check(
         if Path(spec).suffix in {".onnx", ".pt2"} and ":" not in spec and (is_ours(spec) or spec.endswith(".onnx")):
             raise typer.Exit(0 if show_file(output, spec) else 1)
         from axiograd.cli.inputs import read_inputs, read_model, suggestion
-        from axiograd.cli.spec import example_input
         from axiograd.homogeneity import certify
+        from axiograd.loading.specs import example_input
 
         given = read_model(spec, weights, settings, download=download)
         if bias and examples:

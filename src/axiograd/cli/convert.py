@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
 
     from axiograd.cli.samples import Samples
     from axiograd.homogeneity import Certificate, Conversion
+    from axiograd.loading.converted import BuildRecipe
 
 _VIOLATIONS = 3
 #: Example inputs that a conversion walks through, and those that a strip is fitted to.
@@ -70,10 +70,10 @@ def convert(
         raise ConfigurationError(f"-o {out}: the file's name ends in .safetensors.")
     with speaking(as_json=json) as output:
         from axiograd.cli.card import write_card
-        from axiograd.cli.converted import BuildRecipe, save
         from axiograd.cli.inputs import read_inputs, read_model, suggestion
-        from axiograd.cli.spec import example_input
         from axiograd.homogeneity import certify
+        from axiograd.loading.converted import BuildRecipe, save
+        from axiograd.loading.specs import example_input
 
         given = options.read_settings(settings)
         bare = read_model(spec, weights, settings, download=download)
@@ -105,7 +105,7 @@ def convert(
         )
         save(out, conversion.model, recipe)
         _check_again(spec, out, given, conversion, x)
-        code = _in_python(spec, out, recipe, conversion, x)
+        code = _in_python(spec, out, recipe)
         kept = _kept(model, conversion, x) if examples is not None else None
         _show(output, before, conversion, source, kept)
         card = write_card(out, conversion, spec=spec, source=source, kept=kept, code=code)
@@ -172,8 +172,8 @@ def _check_again(spec: str, out: Path, settings: dict[str, Any], conversion: Con
     """What comes back from the file must be what was converted, up to the order of sums."""
     import torch
 
-    from axiograd.cli.spec import load_model
     from axiograd.errors import ConversionError
+    from axiograd.loading.specs import load_model
 
     again = load_model(spec, str(out), settings=settings) if ":" in spec else load_model(str(out))
     with torch.no_grad():
@@ -204,40 +204,11 @@ def _kept(model: nn.Module, conversion: Conversion, x: Tensor) -> float | None:
     return float((before.argmax(1) == after.argmax(1)).float().mean())
 
 
-def _in_python(spec: str, out: Path, recipe: Any, conversion: Conversion, x: Tensor) -> str:
-    """The shortest code that loads the file: the X-model where there is one with the same keys."""
-    import torch
-
-    from axiograd.errors import AxiogradError
-    from axiograd.models import get_model, list_models
-
-    if ":" not in spec and f"x{spec}" in list_models() and recipe.how == "strip":
-        options_ = "".join(f", {key}={value!r}" for key, value in recipe.settings.items())
-        # Where the twin has other keys, the model is rebuilt by conversion.
-        with suppress(AxiogradError), torch.no_grad():
-            twin = get_model(f"x{spec}", weights=out, **recipe.settings).eval()
-            if _same(twin(x), conversion.model(x)):
-                return f'import axiograd\n\nmodel = axiograd.models.get_model("x{spec}", weights="{out}"{options_})'
-    source, _, factory = spec.rpartition(":")
-    if ":" in spec:
-        module = Path(source).stem if source.endswith(".py") else source
-        built = f"from {module} import {factory}\n\nmodel = {factory}()"
-    else:
-        options_ = "".join(f", {key}={value!r}" for key, value in recipe.settings.items())
-        built = f'\nmodel = axiograd.models.get_model("{spec}"{options_})'
-    example = f"torch.randn(2, {', '.join(map(str, recipe.shape))})"
-    converted = (
-        f"axiograd.homogeneity.calibrated_layout(model.eval(), {example})"
-        if recipe.calibrated
-        else f'axiograd.to_xdnn(model.eval(), {example}, how="{recipe.how}").model'
-    )
-    return (
-        "import axiograd, torch\n"
-        "from safetensors.torch import load_file\n"
-        f"{built}\n"
-        f"model = {converted}\n"
-        f'model.load_state_dict(load_file("{out}"))'
-    )
+def _in_python(spec: str, out: Path, recipe: BuildRecipe) -> str:
+    """What loads the file; a file of weights runs nobody's Python, so that a user's model is named beside it."""
+    named = f'"{spec}", "{out}"' if ":" in spec else f'"{out}"'
+    settings = f", settings={dict(recipe.settings)!r}" if ":" in spec and recipe.settings else ""
+    return f"import axiograd\n\nmodel = axiograd.load({named}{settings}).model"
 
 
 def _show(output: Output, before: Certificate, conversion: Conversion, source: str, kept: float | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +51,7 @@ def explain_text(
     """Explain every text, show the first, and write a page, an SVG for each, and their numbers."""
     from axiograd import text as texts
     from axiograd.report import write_text_page
-    from axiograd.runs.files import check_writable, write_atomically
+    from axiograd.runs.files import check_writable
 
     read = [pair for name in inputs for pair in _read(Path(name), column)][:limit]
     found = [(name, text) for name, text in read if text.strip()]
@@ -88,9 +89,8 @@ def explain_text(
         shown = ", ".join(empty[:8]) + (f" and {len(empty) - 8} more" if len(empty) > 8 else "")  # noqa: PLR2004
         output.note(f"Left out, as there is no text: {shown}")
     if figures:
-        drawn = [write_atomically(out / f"text-{i:04d}.svg", one.to_svg().encode()) for i, one in enumerate(explained)]
-        files["figures"] = [str(path) for path in drawn]
-        output.say(f"Images: {len(drawn)} SVG files in {out}")
+        files["figures"] = _draw(explained, out)
+        output.say(f"Images: {len(explained)} SVG files in {out}")
     if report:
         files["report"] = str(write_text_page(explained, out / "report.html", f"{spec}: why it says so"))
         output.say(f"Report: {files['report']}", style="bold")
@@ -99,6 +99,16 @@ def explain_text(
 
 #: Texts that a terminal shows.
 _SHOWN = 5
+
+
+def _draw(explained: Sequence[Any], out: Path) -> list[str]:
+    """One picture per text; those of an earlier run with more texts are removed."""
+    from axiograd.runs.files import write_atomically
+
+    drawn = [write_atomically(out / f"text-{i:04d}.svg", one.to_svg().encode()) for i, one in enumerate(explained)]
+    for path in set(out.glob("text-[0-9][0-9][0-9][0-9].svg")) - set(drawn):
+        path.unlink()
+    return [str(path) for path in drawn]
 
 
 def _read(path: Path, column: str | None) -> list[tuple[str, str]]:

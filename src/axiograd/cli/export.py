@@ -72,8 +72,8 @@ def export(
         from axiograd.cli.attributing import scores_of
         from axiograd.cli.inputs import read_model
         from axiograd.cli.preprocess import choose
-        from axiograd.cli.spec import example_input
         from axiograd.export import export_onnx, export_page, export_pt2
+        from axiograd.loading.specs import example_input
 
         given = read_model(spec, weights, settings, download=download)
         model = given.model
@@ -136,7 +136,7 @@ def _check(out: Path | None, page: Path | None, preprocessing: str, package: Pat
 def _of_size(model: nn.Module, inputs: Tensor, crop: int | None) -> Tensor:
     """Images as they come out of the preprocessing, if the model takes them of that size."""
     from axiograd.cli.attributing import scores_of
-    from axiograd.cli.spec import example_input
+    from axiograd.loading.specs import example_input
 
     if crop is None or inputs.dim() != 4 or inputs.shape[2:] == (crop, crop):  # noqa: PLR2004  # images
         return inputs
@@ -150,7 +150,7 @@ def _of_size(model: nn.Module, inputs: Tensor, crop: int | None) -> Tensor:
 
 def _shape(spec: str, weights: str | None, given: str | None) -> str | None:
     """The shape of one sample: what was asked for, else what a converted file was made with."""
-    from axiograd.cli.converted import BuildRecipe
+    from axiograd.loading.converted import BuildRecipe
 
     recipe = BuildRecipe.read(spec) or (BuildRecipe.read(weights) if weights else None)
     if given is not None or recipe is None:

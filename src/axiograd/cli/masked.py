@@ -10,12 +10,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from axiograd.cli.prepared import Prepared
 from axiograd.cli.samples import Samples
 from axiograd.datasets.folder_masks import FolderMasks
 from axiograd.datasets.folders import DamagedImageError, damage
 from axiograd.datasets.transforms import pillow
 from axiograd.errors import ConfigurationError
+from axiograd.loading.prepared import Prepared
 from axiograd.metrics import energy_inside
 
 _TURNED = (5, 6, 7, 8)  # orientations of EXIF that lie on their side

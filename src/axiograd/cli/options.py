@@ -10,11 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from axiograd.errors import ConfigurationError
-
-SPEC_HELP = (
-    "One of axiograd's models (see `axiograd models`), timm:NAME, torchvision:NAME, hf:NAME_OR_FOLDER, "
-    "path/to/file.py:factory, package.module:factory, a file that `axiograd convert` or `train` wrote, or FILE.pt2."
-)
+from axiograd.loading import SPEC_HELP
 
 #: Headings in --help.
 MODEL, METHODS, IMAGES, TABLES = "The model", "How it is attributed", "Images", "Tables"

@@ -7,10 +7,10 @@ from dataclasses import replace
 from torch import nn
 
 from axiograd._names import choose_from
-from axiograd.cli.prepared import Prepared
-from axiograd.cli.spec import guess_shape
 from axiograd.datasets import CAFFE, IMAGENET, PIXELS, SQUEEZENET, TINY_IMAGENET
 from axiograd.errors import ConfigurationError
+from axiograd.loading.prepared import Prepared
+from axiograd.loading.specs import guess_shape
 
 PRESETS = {
     "imagenet": IMAGENET,

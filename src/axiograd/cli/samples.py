@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 
 import axiograd.datasets
-from axiograd.cli.prepared import Prepared
-from axiograd.cli.spec import guess_shape
 from axiograd.cli.tables import FeatureTable, TableOptions, is_table, prepare, read_table
 from axiograd.datasets import DamagedImageError, ImageFiles, Schema, TensorData, catalogue
 from axiograd.datasets.folders import SUFFIXES, class_folders, decode, image_files
 from axiograd.errors import ConfigurationError, DataMissingError
+from axiograd.loading.prepared import Prepared
+from axiograd.loading.specs import guess_shape
 
 
 @dataclass(frozen=True)

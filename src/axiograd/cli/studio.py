@@ -85,10 +85,10 @@ def _named(
     """The images and the model that the command line names."""
     from functools import partial
 
-    from axiograd.cli.converted import base_spec
     from axiograd.cli.preprocess import choose
-    from axiograd.cli.spec import load_model
     from axiograd.datasets.marked import Pictures
+    from axiograd.loading.converted import base_spec
+    from axiograd.loading.specs import load_model
     from axiograd.studio.network import Origin
 
     model = load_model(spec, weights, settings=settings, download=download)
@@ -98,7 +98,7 @@ def _named(
     origin = Origin(
         partial(_load, spec, weights, settings),
         partial(_load, spec, weights, settings, None),
-        "from axiograd.cli.spec import load_model",
+        "from axiograd.loading.specs import load_model",
         call,
         spec,
     )
@@ -106,6 +106,6 @@ def _named(
 
 
 def _load(spec: str, weights: str | None, settings: dict[str, Any], between: Any) -> nn.Module:  # noqa: ARG001
-    from axiograd.cli.spec import load_model
+    from axiograd.loading.specs import load_model
 
     return load_model(spec, weights, settings=settings)

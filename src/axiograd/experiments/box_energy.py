@@ -84,12 +84,13 @@ def load(scale: str) -> Boxed:
         made = [shapes(split, n=n, size=32, seed=0) for split, n in (("train", 512), ("test", 256))]
         made = [replace(data, shortcuts=None) for data in made]
     else:
-        made = [_tiny(split) for split in ("train", "val")]
+        made = [tiny(split) for split in ("train", "val")]
     mean, std = made[0].inputs.mean((0, 2, 3), keepdim=True), made[0].inputs.std((0, 2, 3), keepdim=True)
     return Boxed(*(replace(data, inputs=(data.inputs - mean) / std) for data in made))
 
 
-def _tiny(split: str) -> TensorData:
+def tiny(split: str) -> TensorData:
+    """Tiny ImageNet, its boxes as masks of what is inside."""
     data = tiny_imagenet(split).load()
     if data.boxes is None:
         raise StorageError(f"{data.name} has no bounding boxes.")

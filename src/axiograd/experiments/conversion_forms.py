@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import default_collate
 
-from axiograd.datasets import CAFFE, Preprocess, imagenet_sample, tiny_imagenet
+from axiograd.datasets import Preprocess, imagenet_sample, tiny_imagenet
 from axiograd.experiments import image_networks
 from axiograd.experiments.image_networks import CALIBRATION, FAMILIES, Family, Images
 from axiograd.experiments.item import Scale, Setting
@@ -42,14 +42,13 @@ class Pretrained:
     further: int = 0
 
 
-_LARGE = Family("resnet50", "ResNet-50", (), "ResNet-50", CAFFE)
 SUBJECTS: Mapping[Scale, tuple[Pretrained, ...]] = {
     "quick": (Pretrained(FAMILIES["quick"][0], 40, 40, 1, 2, (*FORMS, FOLLOWING), 20),),
     "real": (
         Pretrained(FAMILIES["real"][0], 250, 250, 2, 12),
         Pretrained(FAMILIES["real"][2], 250, 500, 4, 24, (*FORMS, FOLLOWING), 1500),
         Pretrained(FAMILIES["real"][1], 64, 250, 1, 8, tuple(form for form in FORMS if form != "taught")),
-        Pretrained(_LARGE, 48, 250, 1, 4, ("original", "strip", "calibrated", "bias-free", "lift")),
+        Pretrained(FAMILIES["real"][3], 48, 250, 1, 4, ("original", "strip", "calibrated", "bias-free", "lift")),
     ),
 }
 #: The distillation behind a calibration, without labels.

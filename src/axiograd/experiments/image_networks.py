@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, default_collate
 
 from axiograd.datasets import (
+    CAFFE,
     IMAGENET,
     SQUEEZENET,
     TINY_IMAGENET,
@@ -36,8 +37,8 @@ from axiograd.experiments.loop import train_epochs
 from axiograd.homogeneity import to_xdnn
 from axiograd.models import get_model
 
-#: Images that a conversion is calibrated on, spread over the set.
-CALIBRATION = 16
+#: Images that a conversion is calibrated on, and those that the calibrated form is fitted to, spread over the set.
+CALIBRATION, FITTED = 16, 48
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,7 @@ FAMILIES: Mapping[Scale, tuple[Family, ...]] = {
         Family("squeezenet1_1", "SqueezeNet 1.1", CONVERTED, "AlexNet", SQUEEZENET),
         Family("mobilenet_v2", "MobileNetV2", CONVERTED, "VGG16", IMAGENET),
         Family("resnet18", "ResNet-18", CONVERTED, "ResNet-50", TINY_IMAGENET, step=10),
+        Family("resnet50", "ResNet-50", ("regular", "calibrated", "lifted"), "ResNet-50", CAFFE),
     ),
     "full": (
         Family("alexnet", "AlexNet", PAIR, "AlexNet", IMAGENET),
@@ -144,9 +146,9 @@ def batch(data: Images, indices: Sequence[int], family: Family) -> tuple[Tensor,
     return inputs.to(device(), memory_format=torch.channels_last), targets.to(device()) * family.step
 
 
-def calibrating(n: int) -> list[int]:
+def calibrating(n: int, m: int = CALIBRATION) -> list[int]:
     """The images of n that conversions are calibrated on; none of them may judge what was converted."""
-    return [i * n // CALIBRATION for i in range(CALIBRATION)]
+    return [i * n // m for i in range(m)]
 
 
 @lru_cache(maxsize=8)
@@ -165,7 +167,10 @@ def network(family: Family, form: str, setting: Setting) -> nn.Module:
         if form != "regular":
             data = images(family, setting)
             example = default_collate([data[i] for i in calibrating(len(data))])[0]
-            found = to_xdnn(found, example, how="strip" if form == "stripped" else "lift").model
+            fitted = None
+            if form == "calibrated":
+                fitted = default_collate([data[i] for i in calibrating(len(data), FITTED)])[0]
+            found = to_xdnn(found, example, how="lift" if form == "lifted" else "strip", calibration=fitted).model
     found.eval().requires_grad_(False).to(device())
     # Absent from torch's signatures, present in its documentation.
     return found.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]

@@ -46,6 +46,8 @@ ITEMS: Mapping[str, str] = {
     "transformers": "axiograd.experiments.transformers:ITEM",
     "studio": "axiograd.experiments.studio_strokes:ITEM",
     "studio-shapes": "axiograd.experiments.studio_strokes:DEMONSTRATION",
+    "studio-color": "axiograd.experiments.studio_strokes:COLOR",
+    "studio-boxes": "axiograd.experiments.studio_strokes:BOXES",
     "studio-finding": "axiograd.experiments.studio_finding:ITEM",
     "fairness": "axiograd.experiments.fairness:ITEM",
     "watch": "axiograd.experiments.watch:ITEM",

@@ -10,9 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from axiograd.datasets import Preprocess, TensorData, shapes
+from axiograd.datasets import Preprocess, TensorData, add_colour, mnist, shapes
 from axiograd.datasets.marked import Pictures
 from axiograd.datasets.transforms import PIXELS
+from axiograd.experiments import box_energy
 from axiograd.experiments.confounded import Confounded, load
 from axiograd.experiments.decoy_training import network
 from axiograd.experiments.loop import train_epochs
@@ -29,14 +30,16 @@ class Scene:
     #: An X-DNN that has learnt the shortcut, by its seed.
     learnt: Callable[[int], nn.Module]
     transform: Preprocess = PIXELS
+    #: Whether all but a box must not count, instead of a box.
+    outside: bool = False
 
     def pictures(self, data: TensorData) -> Pictures:
         """As the studio has them."""
         return Pictures.of_tensors(TensorData(data.inputs, data.targets, data.name), self.transform)
 
-    def judged(self) -> TensorData:
-        """The test images as the network takes them."""
-        return replace(self.test, inputs=self.pictures(self.test).normalise(self.test.inputs))
+    def normalised(self, data: TensorData) -> TensorData:
+        """As the network takes them."""
+        return replace(data, inputs=self.pictures(data).normalise(data.inputs))
 
 
 @cache
@@ -56,6 +59,44 @@ def decoyed(name: str, n: int, epochs: int) -> Scene:
         return trained(model, train, epochs, seed)
 
     return Scene(train, data.test, learnt)
+
+
+def coloured(n: int, epochs: int) -> Scene:
+    """Digits in the colour of their class, tested in another's: a shortcut without a place of its own.
+
+    What a person could paint is the digit, box and all.
+    """
+    made = [add_colour(mnist("train").select(slice(n))), add_colour(mnist("test"), inverted=True)]
+    train, test = (replace(data, shortcuts=data.inputs.amax(1, keepdim=True) > 0) for data in made)
+
+    def learnt(seed: int) -> nn.Module:
+        torch.manual_seed(seed)
+        return trained(network(3, 10, homogeneous=True), train, epochs, seed)
+
+    return Scene(train, test, learnt)
+
+
+def boxed(n: int, epochs: int) -> Scene:
+    """Tiny ImageNet, of which no shortcut is known: what must not count is all but the object's box."""
+    train, test = (pixels("train").select(slice(n)), pixels("val"))
+    mean, std = (tuple(values.tolist()) for values in (train.inputs.mean((0, 2, 3)), train.inputs.std((0, 2, 3))))
+    scene = Scene(train, test, nn.Module, Preprocess(resize=None, crop=None, mean=mean, std=std), outside=True)
+
+    def learnt(seed: int) -> nn.Module:
+        torch.manual_seed(seed)
+        model = box_energy.network(len(train.names), train.inputs.shape[-1], homogeneous=True)
+        return trained(model, scene.normalised(train), epochs, seed)
+
+    return replace(scene, learnt=learnt)
+
+
+def pixels(split: str) -> TensorData:
+    """Tiny ImageNet in a random order, with its boxes as what a person sees; objects below 1 % are left out."""
+    data = box_energy.tiny(split)
+    order = torch.randperm(len(data), generator=torch.Generator().manual_seed(0))
+    seen = torch.as_tensor(data.masks).float().mean((1, 2, 3)) >= 0.01  # noqa: PLR2004
+    data = data.select(order[seen[order]])
+    return replace(data, masks=None, shortcuts=data.masks)
 
 
 def trained(model: nn.Module, data: TensorData, epochs: int, seed: int) -> nn.Module:

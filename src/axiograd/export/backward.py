@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 from torch._decomp import decomposition_table
 
 aten = torch.ops.aten
@@ -25,7 +25,20 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     (True, False)
     """
     theirs = {op: how for op, how in decomposition_table.items() if "backward" in str(op) and str(op)[:5] == "aten."}
+    # Left as it is, it would make PyTorch's exporter trace the whole graph once more.
+    theirs |= {op: decomposition_table[op] for op in (aten.rsub.Scalar, aten.rsub.Tensor)}
     return {**theirs, **_OWN, aten._safe_softmax.default: safe_softmax}  # noqa: SLF001
+
+
+def pool_by_means(graph: fx.Graph) -> None:
+    """Pooling to one pixel as the mean that it is: PyTorch's changes the strides of channels-last images in place.
+
+    No other runtime has an operator for that, nor for its gradient.
+    """
+    pixels = {aten.adaptive_avg_pool1d.default: [-1], aten.adaptive_avg_pool2d.default: [-1, -2]}
+    for node in graph.nodes:
+        if node.target in pixels and all(size == 1 for size in node.args[1]):
+            node.target, node.args = aten.mean.dim, (node.args[0], pixels[node.target], True)
 
 
 def safe_softmax(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:

@@ -22,7 +22,8 @@ from torch.utils import _pytree as pytree
 from axiograd._target import logits
 from axiograd.attribution.arguments import Arguments, Model
 from axiograd.errors import BaselineError, DisconnectedError, InputError
-from axiograd.export.backward import decompositions
+from axiograd.export.backward import decompositions, pool_by_means
+from axiograd.homogeneity.tracing.aliases import read_as_functional
 from axiograd.homogeneity.tracing.program import AsModule, untouched
 
 #: How the graph is told what to explain: one index per sample, or one weight per output.
@@ -96,6 +97,9 @@ def join(
         warnings.simplefilter("ignore")
         flat = _Flat(model, twice, where)
         forward = export(flat, (tensors,), dynamic_shapes=([dict.fromkeys(each, Dim.AUTO) for each in free[:-1]],))
+        if not read_as_functional(forward.graph):
+            forward = forward.run_decompositions({})
+        pool_by_means(forward.graph)
         graph, ask = _differentiated(forward, features, _Explain(degree, baselines, asked, pool), twice.batch)
         # The file keeps them: no data of the user's.
         examples = (*(torch.zeros_like(each) for each in tensors), ask)

@@ -18,14 +18,15 @@ from axiograd.export.card import Card, Signature
 from axiograd.export.checking import Runner
 from axiograd.export.joint import Joint
 from axiograd.homogeneity.tracing.program import untouched
+from axiograd.loading import EXPORT_CARD
 
-_CARD, _DIGEST = "axiograd.json", "axiograd.sha256"
+_DIGEST = "axiograd.sha256"
 
 
 def to_bytes(joint: Joint, card: Card) -> bytes:
     """The file, with the card and the hash of everything else among its extra files."""
-    content = _saved(joint, {_CARD: card.to_json()})
-    return _saved(joint, {_CARD: card.to_json(), _DIGEST: _digest(content)})
+    content = _saved(joint, {EXPORT_CARD: card.to_json()})
+    return _saved(joint, {EXPORT_CARD: card.to_json(), _DIGEST: _digest(content)})
 
 
 def _saved(joint: Joint, extra: dict[str, str]) -> bytes:
@@ -54,9 +55,9 @@ def read_pt2(path: Path) -> Card:
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             said = {name.rpartition("/")[2]: name for name in archive.namelist()}
-            if _CARD not in said:
+            if EXPORT_CARD not in said:
                 raise StorageError(f"{path} was not written by axiograd: it says nothing about a certificate.")
-            card = archive.read(said[_CARD]).decode()
+            card = archive.read(said[EXPORT_CARD]).decode()
             written = archive.read(said[_DIGEST]).decode() if _DIGEST in said else ""
         intact = _digest(content) == written
     except (zipfile.BadZipFile, UnicodeDecodeError) as error:

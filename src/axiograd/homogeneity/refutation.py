@@ -34,6 +34,8 @@ ROWS = 2
 #: Points of the path 0 → x at which the gradient is measured.
 PATH = tuple(2.0**-j for j in range(9))
 MODEST_PATH = PATH[:4]
+#: Numbers of a gradient that are compared at a time.
+_PIECE = 2**18
 
 #: A gradient that differs from the slope by more, relative to what a line like it has, is another one.
 _SLOPE = 0.02
@@ -272,12 +274,15 @@ def path_error(x: Tensor, gradients: Tensor, path: tuple[float, ...], degree: fl
     """
     if not x.numel():
         return 0.0, 0.0
-    shape = (-1, *[1] * (gradients.dim() - 1))
-    t = torch.tensor(path, dtype=torch.float64, device=gradients.device)
-    normed = gradients.double() / t.pow(degree - 1).reshape(shape)
-    weights = torch.tensor(path_weights(path, degree), dtype=torch.float64, device=gradients.device).reshape(shape)
-    off = x.double() * (weights * (normed - normed[:1])).sum(0)
-    return float(off.abs().max()), float((x.double() * normed[0]).abs().max() / degree)
+    t = torch.tensor(path, dtype=torch.float64, device=gradients.device)[:, None]
+    weights = torch.tensor(path_weights(path, degree), dtype=torch.float64, device=gradients.device)[:, None]
+    errors, sizes = [], []
+    # Piece by piece: float64 copies of a whole batch of images would be what a training step's memory peaks at.
+    for values, grads in zip(x.flatten().split(_PIECE), gradients.flatten(1).split(_PIECE, 1), strict=True):
+        normed = grads.double() / t.pow(degree - 1)
+        errors.append((values.double() * (weights * (normed - normed[:1])).sum(0)).abs().max())
+        sizes.append((values.double() * normed[0]).abs().max() / degree)
+    return float(torch.stack(errors).max()), float(torch.stack(sizes).max())
 
 
 def path_weights(path: tuple[float, ...], degree: float) -> list[float]:

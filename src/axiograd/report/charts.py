@@ -66,7 +66,7 @@ def feature_bars(
     low, high = min(*shown, 0.0), max(*shown, 0.0)
     if low == high:
         low, high = -1.0, 1.0
-    room = 0.3 * max(-low, high)  # for the numbers, also where long names leave little width
+    room = 0.3 * (high - low)  # for the numbers, also where long names leave little width
     axes.set_xlim(low - (room if low < 0 else 0), high + (room if high > 0 else 0))
     for place, value in zip(places, shown, strict=True):
         axes.annotate(

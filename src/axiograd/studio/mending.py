@@ -23,8 +23,8 @@ PriorName = Literal["right-reasons", "energy", "both"]
 PRIORS = ("right-reasons", "energy", "both")
 #: Images of a pass: what a round is counted in, and what a stop in the middle of it loses.
 PASS = 2000
-#: More of an image than this, and there is nothing left to look at.
-ALL = 0.98
+#: More of an image than this, and there is nothing left to look at; small objects leave little, and some.
+ALL = 0.995
 #: What the prior weighs against the task at the start of a round, where the slider stands in the middle.
 BALANCE = 10.0
 

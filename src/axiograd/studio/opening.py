@@ -93,6 +93,8 @@ def _listen(port: int) -> socket.socket:
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind(("127.0.0.1", port))
+        # From here on a browser waits for the server instead of being refused.
+        listening.listen()
     except OSError as error:
         listening.close()
         raise ConfigurationError(f"port {port} cannot be used ({error.strerror}); choose another one.") from error

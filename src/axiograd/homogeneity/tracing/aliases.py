@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from axiograd.homogeneity.tracing.private_torch import is_composite
+from axiograd.homogeneity.tracing.private_torch import is_composite, is_operator
 
 _BATCH_NORM = "aten::batch_norm"
 
@@ -64,6 +64,21 @@ def is_plain(graph: fx.Graph) -> bool:
         aliases.add(node)
         uses = (order[user] for user in node.users)
         last_use[aliases.root(node)] = max([*uses, *(last_use[root] for root in known)], default=-1)
+    return True
+
+
+def read_as_functional(graph: fx.Graph) -> bool:
+    """Put its functional twin in the place of each in-place operator; False, and nothing done, where others can see."""
+    if not is_plain(graph):
+        return False
+    for node in graph.nodes:
+        if node.op != "call_function" or not is_operator(node.target) or not any(mutated(node)):
+            continue
+        name = node.target._schema.name.removeprefix("aten::")  # noqa: SLF001
+        twin = getattr(getattr(torch.ops.aten, name.removesuffix("_"), None), node.target._overloadname, None)  # noqa: SLF001
+        # In place, a result keeps the target's dtype; the twin's is the wider one.
+        if twin is not None and {_dtype(n) for n in (node, *node.all_input_nodes)} == {_dtype(node)}:
+            node.target = twin
     return True
 
 

@@ -1,4 +1,4 @@
-"""Models named on the command line, and example inputs for them."""
+"""Models by what names them, and example inputs for them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from axiograd._names import choose_from
 from axiograd._user_code import load, run
-from axiograd.cli.converted import BuildRecipe, bare, rebuild
-from axiograd.cli.libraries import build, library_of, read_exported
-from axiograd.cli.options import SPEC_HELP
 from axiograd.errors import ConfigurationError, DataMissingError
+from axiograd.loading import SPEC_HELP
+from axiograd.loading.converted import BuildRecipe, bare, rebuild
+from axiograd.loading.libraries import build, library_of, read_exported
 from axiograd.models import get_model, list_models, read_state_dict
 from axiograd.models.checkpoint import bare_key, load_into
 

@@ -11,9 +11,10 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from axiograd.cli.prepared import Prepared
 from axiograd.datasets import Preprocess, imagenet_classes
 from axiograd.errors import AxiogradError, ConfigurationError, DataMissingError, StorageError
+from axiograd.loading import EXPORT_CARD
+from axiograd.loading.prepared import Prepared
 
 LIBRARIES = ("timm", "torchvision", "hf")
 _IMAGENET = 1000
@@ -103,9 +104,14 @@ def read_exported(path: str) -> nn.Module:
     if not Path(path).is_file():
         raise DataMissingError(f"there is no file {path}.")
     try:
-        program = torch.export.load(path)
+        program = torch.export.load(path, extra_files=(extra := {EXPORT_CARD: ""}))
     except Exception as error:
         raise StorageError(f"{path} is not a file of torch.export: {_first_line(error)}.") from error
+    if extra[EXPORT_CARD]:
+        raise ConfigurationError(
+            f"{path} answers with its attributions already, as `axiograd export` wrote it (axiograd check {path} says "
+            "what it is): explain the model that it was made from."
+        )
     return Exported(program.module())
 
 
