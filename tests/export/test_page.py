@@ -107,11 +107,23 @@ def expected(model, how, path, target=None):
     return output[0].numpy(), axiograd.XGradient(model).attribute(x, target=chosen).numpy().ravel(), chosen
 
 
-def agree(found, wanted, tolerance=1e-5):
+def ties(model, how, path, chosen, shifts=16):
+    """How far PyTorch's own attributions move, number by number, when rounding decides which gate of a tie opens."""
+    torch.manual_seed(0)
+    x = how(Image.open(path).convert("RGB"))[None]
+    method = axiograd.XGradient(model)
+    before = method.attribute(x, target=chosen)
+    moved = [method.attribute(x + 1e-6 * x * torch.randn_like(x), target=chosen) - before for _ in range(shifts)]
+    return torch.stack(moved).abs().amax(0).numpy().ravel()
+
+
+def agree(found, wanted, tolerance=1e-5, tied=0.0):
     output, attribution, chosen = wanted
     assert found["explained"] == chosen
     np.testing.assert_allclose(found["output"], output, rtol=0, atol=tolerance * np.abs(output).max())
-    np.testing.assert_allclose(found["attribution"], attribution, rtol=0, atol=tolerance * np.abs(attribution).max())
+    off, allowed = np.abs(np.array(found["attribution"]) - attribution), tolerance * np.abs(attribution).max()
+    assert (off <= allowed + 4 * tied).all()
+    assert (off > allowed).mean() < 0.01  # behind a gate or two, not all over the picture
     assert found["shown"] == found["gap"]
     assert abs(found["gap"]) < tolerance * np.abs(attribution).sum()
     assert math.isclose(found["score"], output[chosen], rel_tol=1e-4)
@@ -239,7 +251,8 @@ def test_squeezenet_on_real_photos(browser, tmp_path):
             Image.open(source).convert("RGB").save(photo)
             drop(browser, photo)
             settle(browser, number)
-            agree(answer(browser), expected(model, SQUEEZENET, photo))
+            wanted = expected(model, SQUEEZENET, photo)
+            agree(answer(browser), wanted, tied=ties(model, SQUEEZENET, photo, wanted[2]))
         assert browser.complaints == []
 
 
