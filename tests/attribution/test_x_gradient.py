@@ -209,3 +209,16 @@ def test_a_callable_target_written_anew_is_not_certified_again(monkeypatch):
     )
     method.attribute(x, lambda output: output[:, 0].abs())
     assert len(made) == 3
+
+
+class OneNumber(nn.Module):
+    """Samples of one number each, without a dimension for it."""
+
+    def forward(self, x):
+        return x.abs()[:, None] * torch.tensor([1.5, -2.0])
+
+
+def test_samples_of_one_number():
+    x = torch.tensor([0.5, -3.0, 2.0])
+    found = axiograd.XGradient(OneNumber()).attribute(x, target=1)
+    torch.testing.assert_close(found, -2 * x.abs())

@@ -274,6 +274,16 @@ def test_an_operator_that_onnx_lacks_is_named_with_its_line(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def same_as_by_hand(path, wide, score, target):
+    """A file's answers and scores in float64 that were written without anything in place."""
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    inputs = {"input": wide.detach().float().numpy(), "target": np.full(len(wide), target)}
+    output, attribution, _ = map(torch.from_numpy, session.run(None, inputs))
+    (gradient,) = torch.autograd.grad(score[:, target].sum(), wide)
+    torch.testing.assert_close(output.double(), score.detach(), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(attribution.double(), (wide * gradient).detach(), rtol=1e-5, atol=1e-6)
+
+
 class InPlace(nn.Module):
     """Writes into what nobody looks at again, or, where `seen`, into what a view of it shows."""
 
@@ -301,18 +311,14 @@ def test_in_place_operators(tmp_path, monkeypatch, seen):
     torch.manual_seed(0)
     model, x = InPlace(seen=seen).eval(), torch.randn(5, 4)
     axiograd.export_onnx(model, x[:2], tmp_path / "m.onnx")
-    session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
     assert seen or not traced  # once more, by PyTorch's exporter: half of the time
-    output, attribution, _ = session.run(None, {"input": x.numpy(), "target": np.ones(5, dtype=np.int64)})
     # by hand, without anything in place
     double, wide = copy.deepcopy(model).double(), x.double().requires_grad_()
     hidden = double.first(wide)
     after = torch.relu(2 * hidden)
     before = (after if seen else torch.relu(hidden))[:, :3]
     score = double.last(after + torch.cat([before, before], 1))
-    (gradient,) = torch.autograd.grad(score[:, 1].sum(), wide)
-    torch.testing.assert_close(torch.from_numpy(output).double(), score.detach(), rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(torch.from_numpy(attribution).double(), (wide * gradient).detach(), rtol=1e-5, atol=1e-6)
+    same_as_by_hand(tmp_path / "m.onnx", wide, score, 1)
 
 
 class Windowed(nn.Module):
@@ -334,14 +340,10 @@ def test_masks_filled_by_parts_and_pooling_of_channels_last(tmp_path):
     torch.manual_seed(0)
     model, x = Windowed().eval(), torch.randn(5, 3, 4, 4)
     axiograd.export_onnx(model, x[:2], tmp_path / "m.onnx")
-    session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
-    output, attribution, _ = session.run(None, {"input": x.numpy(), "target": np.zeros(5, dtype=np.int64)})
     mask = torch.tensor([[0, 1, 1, 0], [0, 1, 1, 0], [0, 2, 2, 0], [0, 2, 2, 0.0]], dtype=torch.float64)
     wide, mix, last = x.double().requires_grad_(), model.mix.weight.double(), model.last.weight.double()
     score = torch.relu(torch.einsum("nchw,dc->ndhw", wide, mix)).mul(mask).mean((2, 3)) @ last.T
-    (gradient,) = torch.autograd.grad(score[:, 0].sum(), wide)
-    torch.testing.assert_close(torch.from_numpy(output).double(), score.detach(), rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(torch.from_numpy(attribution).double(), (wide * gradient).detach(), rtol=1e-5, atol=1e-6)
+    same_as_by_hand(tmp_path / "m.onnx", wide, score, 0)
 
 
 class Copied(nn.Module):
@@ -364,15 +366,11 @@ def test_copies_and_idle_dropout(tmp_path):
     torch.manual_seed(0)
     model, x = Copied().eval(), torch.randn(5, 4)
     axiograd.export_onnx(model, x[:2], tmp_path / "m.onnx")
-    session = onnxruntime.InferenceSession(tmp_path / "m.onnx", providers=["CPUExecutionProvider"])
-    output, attribution, _ = session.run(None, {"input": x.numpy(), "target": np.zeros(5, dtype=np.int64)})
     double, wide = copy.deepcopy(model).double(), x.double().requires_grad_()
     hidden = double.first(wide)
     shifted = torch.cat([torch.zeros_like(hidden[:, :1]), hidden[:, :-1]], 1)
     score = double.last(hidden.relu() + hidden[:, :1] + shifted)
-    (gradient,) = torch.autograd.grad(score[:, 0].sum(), wide)
-    torch.testing.assert_close(torch.from_numpy(output).double(), score.detach(), rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(torch.from_numpy(attribution).double(), (wide * gradient).detach(), rtol=1e-5, atol=1e-6)
+    same_as_by_hand(tmp_path / "m.onnx", wide, score, 0)
 
 
 class Counted(nn.Module):

@@ -2,6 +2,7 @@
 
 import functools
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -9,7 +10,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import axiograd
 from axiograd.errors import InputError
-from axiograd.homogeneity import certify, verify
+from axiograd.homogeneity import certify, refutation, verify
 
 X = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
 
@@ -351,3 +352,20 @@ def test_an_empty_batch_has_no_error_to_measure():
     certificate = certify(lambda x: model(x) * x.norm(dim=-1, keepdim=True), torch.zeros(0, 4))
     assert certificate.ok
     assert not certificate.exact
+
+
+@pytest.mark.parametrize("degree", [1.0, 2.0])
+def test_a_path_is_integrated_piece_by_piece(monkeypatch, degree):
+    """Against the trapezium rule, written out for every number by itself."""
+    monkeypatch.setattr(refutation, "_PIECE", 7)
+    torch.manual_seed(0)
+    path, x = (1.0, 0.5, 0.25), torch.randn(2, 3, 5, dtype=torch.float64)
+    gradients = torch.randn(3, 2, 3, 5, dtype=torch.float64)
+    t = torch.linspace(0, 1, 200_001, dtype=torch.float64)
+    worst = size = 0.0
+    for i in range(x.numel()):
+        h = [float(g.flatten()[i]) / at ** (degree - 1) for g, at in zip(gradients, path, strict=True)]
+        curve = np.interp(t.numpy(), path[::-1], h[::-1]) - h[0]
+        worst = max(worst, abs(float(x.flatten()[i]) * np.trapezoid(curve * t.numpy() ** (degree - 1), t.numpy())))
+        size = max(size, abs(float(x.flatten()[i]) * h[0] / degree))
+    assert refutation.path_error(x, gradients, path, degree) == pytest.approx((worst, size), rel=1e-6)

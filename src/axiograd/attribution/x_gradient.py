@@ -265,7 +265,7 @@ class XGradient(Attribution):
 
 def _strongest(attributions: list[Tensor], dim: int) -> int:
     """The sample, counted along a dimension, whose attributions are largest."""
-    sizes = [a.detach().abs().movedim(dim, 0).flatten(1).sum(1) for a in attributions]
+    sizes = [a.detach().abs().movedim(dim, 0).reshape(a.shape[dim], -1).sum(1) for a in attributions]
     return int(torch.stack(sizes).sum(0).argmax())
 
 

@@ -278,7 +278,7 @@ def path_error(x: Tensor, gradients: Tensor, path: tuple[float, ...], degree: fl
     weights = torch.tensor(path_weights(path, degree), dtype=torch.float64, device=gradients.device)[:, None]
     errors, sizes = [], []
     # Piece by piece: float64 copies of a whole batch of images would be what a training step's memory peaks at.
-    for values, grads in zip(x.flatten().split(_PIECE), gradients.flatten(1).split(_PIECE, 1), strict=True):
+    for values, grads in zip(x.flatten().split(_PIECE), gradients.reshape(len(path), -1).split(_PIECE, 1), strict=True):
         normed = grads.double() / t.pow(degree - 1)
         errors.append((values.double() * (weights * (normed - normed[:1])).sum(0)).abs().max())
         sizes.append((values.double() * normed[0]).abs().max() / degree)
