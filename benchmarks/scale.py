@@ -48,6 +48,8 @@ from axiograd.scale import (
 from axiograd.scale.summaries import as_maps, gini
 
 RESULTS = Path(__file__).parent / "results"
+#: Photos of a part where workers are compared: a second of work, so that handing parts out is a small part of it.
+PART = 32
 SUMMARIES = {
     "pixels": Pixels(),
     "windows, 4 pixels": Windows(4),
@@ -201,7 +203,7 @@ def workers(n, turns=3):
             folder = out / f"{name}-{turn}".replace(" ", "-")
             with watching(folder) as seen:
                 write_attributions(
-                    Attribute(model), photos(n), folder, batch_size=8, part_rows=8, progress=False, **options
+                    Attribute(model), photos(n), folder, batch_size=8, part_rows=PART, progress=False, **options
                 )
             row[name] = steady(folder, seen)
             shutil.rmtree(folder)
@@ -241,7 +243,7 @@ def steady(folder, seen):
     written = sorted(part.stat().st_mtime for part in folder.glob("*.parquet"))
     skip = len(written) // 2
     from_then = [spent for count, spent in seen if count >= skip]
-    photos_done = 8 * (len(written) - skip)
+    photos_done = PART * (len(written) - skip)
     return {
         "wall": (written[-1] - written[skip - 1]) / photos_done,
         "processor": (from_then[-1] - from_then[0]) / photos_done,

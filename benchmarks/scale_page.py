@@ -83,7 +83,7 @@ def rates(part):
 
 def workers(part):
     """One process and Ray."""
-    yield f"## Workers: {part['photos']} photos, two cores that others use too"
+    yield f"## Workers: {part['photos']} photos in parts of 32, two cores"
     yield ""
     yield "| turn | | plain | Ray, 1 worker | Ray, 2 workers | 2 workers over 1 | Ray over plain | load |"
     yield "|---|---|---|---|---|---|---|---|"
