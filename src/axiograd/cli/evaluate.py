@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -72,6 +71,7 @@ def evaluate(
         from axiograd.cli.inputs import read_inputs, read_model
         from axiograd.cli.masked import with_masks
         from axiograd.cli.methods import Methods, read_methods
+        from axiograd.runs.digests import digest, state_digest
 
         names = read_methods(methods)
         given = read_model(spec, weights, settings, download=download)
@@ -84,9 +84,9 @@ def evaluate(
         samples = _drawn(samples, limit, seed)
         identity = {
             "model": spec,
-            "weights": _fingerprint(model),
+            "weights": state_digest(model.state_dict()),
             "data": samples.source,
-            "samples": hashlib.sha256("\n".join(samples.names).encode()).hexdigest()[:16],
+            "samples": digest("\n".join(samples.names)),
             "preprocessing": samples.prepared,
             "methods": names,
             "metrics": sorted(wanted),
@@ -127,16 +127,6 @@ def _drawn(samples: Any, limit: int | None, seed: int) -> Any:
         return samples
     order = torch.randperm(len(samples), generator=torch.Generator().manual_seed(seed))[:limit]
     return samples.choose(order.tolist())
-
-
-def _fingerprint(model: Any) -> str:
-    import torch
-
-    digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()[:16]
 
 
 def _answer(measured: Any, methods: Any, samples: Any) -> dict[str, Any]:

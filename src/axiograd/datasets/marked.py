@@ -18,6 +18,7 @@ from axiograd.datasets.folders import decode, image_folder
 from axiograd.datasets.tensors import TensorData
 from axiograd.datasets.transforms import PIXELS, Preprocess, pillow
 from axiograd.errors import ConfigurationError, DataMissingError, InputError, StorageError
+from axiograd.runs.tensors import load_tensors
 
 FORMAT = 1
 #: The two things that a mark can say, as names of folders and categories.
@@ -227,9 +228,7 @@ def marked(
             raise ConfigurationError(f"{path}: format {content['format']}; this version reads format {FORMAT}.")
         pixels = None
         if content["tensors"] is not None:
-            from safetensors.torch import load_file
-
-            pixels = load_file(path.parent / content["tensors"])["pixels"]
+            pixels = load_tensors(path.parent / content["tensors"])["pixels"]
         pictures = Pictures.described(content, pixels)
         files: dict[str, dict[str, str]] = content["masks"]
         rows = [int(row) for row in content["train"]]

@@ -26,7 +26,8 @@ from axiograd.datasets.columns import (
     first_word,
     natural,
 )
-from axiograd.errors import ConfigurationError, DataMissingError, InputError, MissingExtraError, StorageError
+from axiograd.errors import ConfigurationError, DataMissingError, InputError, StorageError
+from axiograd.runs.tensors import read_header
 
 
 @dataclass(frozen=True)
@@ -167,16 +168,10 @@ class Schema:
     @classmethod
     def read(cls, path: str | Path) -> Schema:
         """That of the table which `axiograd train` trained a model file on."""
-        try:
-            from safetensors import safe_open
-        except ImportError as error:
-            raise MissingExtraError("safetensors", "storage", "a model's file") from error
         if not Path(path).is_file():
             raise DataMissingError(f"there is no file {path}.")
         try:
-            with safe_open(path, framework="np") as file:
-                content = json.loads((file.metadata() or {}).get("axiograd.conversion", "{}")).get("table")
-            return cls.from_dict(content)
+            return cls.from_dict(json.loads(read_header(Path(path)).get("axiograd.conversion", "{}")).get("table"))
         except Exception as error:
             raise StorageError(f"{path} does not say how a table is prepared for its model.") from error
 

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from axiograd.errors import ConfigurationError, MissingExtraError, StorageError
+from axiograd.errors import ConfigurationError, StorageError
 from axiograd.homogeneity import calibrated_layout, to_xdnn
 from axiograd.models import get_model
 from axiograd.models.header import KEY as KEY, BuildRecipe as BuildRecipe  # noqa: PLC0414
-from axiograd.runs.files import write_atomically
+from axiograd.runs.files import writing
+from axiograd.runs.tensors import load_tensors, save_tensors
 
 #: How many times as many parameters as its file's a model may have (biases that were taken out), and some more.
 _MORE, _SMALL = 4, 1_000_000
@@ -25,12 +26,9 @@ _MORE, _SMALL = 4, 1_000_000
 
 def save(path: Path, model: nn.Module, recipe: BuildRecipe) -> Path:
     """Write weights and recipe, atomically."""
-    from safetensors.torch import save as serialise
-
-    # Copies: safetensors refuses tensors that share their memory.
-    state = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in model.state_dict().items()}
-    content: bytes = serialise(state, metadata=recipe.to_metadata())
-    return write_atomically(path, content)
+    with writing(path):
+        save_tensors(path, model.state_dict(), recipe.to_metadata())
+    return path
 
 
 def bare(recipe: BuildRecipe, path: str | Path, settings: Mapping[str, Any]) -> nn.Module:
@@ -41,7 +39,7 @@ def bare(recipe: BuildRecipe, path: str | Path, settings: Mapping[str, Any]) -> 
             size = sum(parameter.numel() for parameter in get_model(recipe.spec, **merged).parameters())
     except (TypeError, ValueError, RuntimeError) as error:
         raise StorageError(f"{path}: {recipe.spec} cannot be built with {str(merged)[:200]}: {error}.") from error
-    if size > _MORE * sum(tensor.numel() for tensor in _state(Path(path)).values()) + _SMALL:
+    if size > _MORE * sum(tensor.numel() for tensor in load_tensors(Path(path)).values()) + _SMALL:
         raise StorageError(f"{path} asks for {recipe.spec} with {size:,} parameters, and does not hold that many.")
     return get_model(recipe.spec, **merged)
 
@@ -57,7 +55,7 @@ def rebuild(model: nn.Module, recipe: BuildRecipe, path: str | Path) -> nn.Modul
         converted = calibrated_layout(model.eval(), example)
     else:
         converted = to_xdnn(model.eval(), example, how=recipe.how).model
-    state = _state(Path(path))
+    state = load_tensors(Path(path))
     own = converted.state_dict()
     wrong = [
         name
@@ -76,24 +74,6 @@ def rebuild(model: nn.Module, recipe: BuildRecipe, path: str | Path) -> nn.Modul
 def made(recipe: BuildRecipe) -> str:
     """How the model of a file came to be, in words."""
     return "as it was trained" if recipe.how == "trained" else f"converted by {recipe.how}"
-
-
-def _state(path: Path) -> Mapping[str, Tensor]:
-    from safetensors.torch import load_file
-
-    try:
-        found: dict[str, Tensor] = load_file(path)
-    except (_safetensors().SafetensorError, OSError) as error:
-        raise StorageError(f"{path} is not a complete safetensors file: {error}") from error
-    return found
-
-
-def _safetensors() -> Any:
-    try:
-        import safetensors
-    except ImportError as error:
-        raise MissingExtraError("safetensors", "storage", "a converted model's file") from error
-    return safetensors
 
 
 def base_spec(spec: str, weights: str | None) -> str:

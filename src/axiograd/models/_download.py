@@ -1,7 +1,6 @@
 """One file from the web to disk: progress, resumed where it broke off, checked, in place only when whole."""
 
 import contextlib
-import hashlib
 import http.client
 import os
 import sys
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from axiograd.errors import ConfigurationError, DataMissingError, StorageError
+from axiograd.runs.tensors import file_sha256
 
 if sys.platform != "win32":
     import fcntl
@@ -151,12 +151,6 @@ def unreachable(url: str, target: Path, part: Path, error: Exception) -> DataMis
 def validator_file(part: Path) -> Path:
     """Where the server's ETag for a partial file is kept."""
     return part.with_name(part.name + ".etag")
-
-
-def file_sha256(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextlib.contextmanager

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from axiograd.errors import ConfigurationError, DataMissingError, MissingExtraError, StorageError
+from axiograd.errors import ConfigurationError, DataMissingError, StorageError
+from axiograd.runs.tensors import load_tensors
 
 SHOWN = 5
 
@@ -37,7 +38,7 @@ def read_state_dict(path: str | Path) -> dict[str, Tensor]:
     if suffix == ".npz":
         return read_npz(path)
     if suffix == ".safetensors":
-        return read_safetensors(path)
+        return {bare_key(key): value for key, value in load_tensors(path).items()}
     try:
         with torch.serialization.safe_globals(NUMPY_SCALARS):
             content = torch.load(path, map_location="cpu", weights_only=True)
@@ -80,20 +81,6 @@ def read_npz(path: Path) -> dict[str, Tensor]:
             return {key: torch.from_numpy(np.ascontiguousarray(arrays[key])) for key in arrays.files}
     except (OSError, EOFError, TypeError, ValueError, zipfile.BadZipFile) as error:
         raise StorageError(f"{path} is not a complete NPZ file of plain arrays: {error}") from error
-
-
-def read_safetensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file."""
-    try:
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
-    except ImportError as error:
-        raise MissingExtraError("safetensors", "storage", f"reading {path.name}") from error
-    try:
-        tensors: dict[str, Tensor] = load_file(path)
-    except (SafetensorError, OSError) as error:
-        raise StorageError(f"{path} is not a complete safetensors file: {error}") from error
-    return {bare_key(key): value for key, value in tensors.items()}
 
 
 def load_into(model: nn.Module, state: Mapping[str, Tensor], *, model_name: str, source: str) -> None:

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from axiograd._version import __version__
-from axiograd.errors import ConfigurationError, MissingExtraError, StorageError
+from axiograd.errors import ConfigurationError, StorageError
 from axiograd.models.registry import check_settings
+from axiograd.runs.tensors import read_header
 
 FORMAT = 1
 #: Values of one input sample that a file may ask for: 3 × 2,048 × 2,048 and more.
@@ -52,12 +53,7 @@ class BuildRecipe:
         file = Path(path)
         if file.suffix != ".safetensors" or not file.is_file():
             return None
-        library = _safetensors()
-        try:
-            with library.safe_open(file, framework="pt") as opened:
-                text = (opened.metadata() or {}).get(KEY)
-        except (library.SafetensorError, OSError) as error:
-            raise StorageError(f"{file} is not a complete safetensors file: {error}") from error
+        text = read_header(file).get(KEY)
         if text is None:
             return None
         try:
@@ -99,11 +95,3 @@ def _checked(content: Any) -> BuildRecipe:
     if recipe.format != FORMAT or recipe.how not in HOW:
         raise ValueError(f"it is of format {recipe.format}, {recipe.how[:20]!r}; this version reads {FORMAT}.")
     return recipe
-
-
-def _safetensors() -> Any:
-    try:
-        import safetensors
-    except ImportError as error:
-        raise MissingExtraError("safetensors", "storage", "a model's file") from error
-    return safetensors

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -28,6 +29,11 @@ def digest(*parts: bytes | str | Tensor) -> str:
         else:
             sha.update(part.encode() if isinstance(part, str) else part)
     return sha.hexdigest()[:16]
+
+
+def state_digest(tensors: Mapping[str, Tensor]) -> str:
+    """That of tensors with their names, as a state dict has them."""
+    return digest(*(part for name, tensor in sorted(tensors.items()) for part in (name, tensor)))
 
 
 def _dense(tensor: Tensor) -> tuple[Tensor, ...]:

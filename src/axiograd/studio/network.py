@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from axiograd.errors import AxiogradError, ConversionError, StorageError
 from axiograd.homogeneity import calibrated_layout, certify, to_xdnn
-from axiograd.runs.tensors import load_tensors, safetensors, save_tensors
+from axiograd.runs.tensors import load_tensors, read_header, save_tensors
 from axiograd.studio.survey import Between
 
 KEY = "axiograd.studio"
@@ -66,18 +66,15 @@ def become_xdnn(model: nn.Module, example: Tensor, calibration: Tensor) -> Start
 
 def save(path: Path, model: nn.Module, how: str, shape: tuple[int, ...]) -> None:
     """Weights, with how to rebuild what they belong to."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    state = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
-    save_tensors(path, state, {KEY: json.dumps({"how": how, "shape": list(shape)})})
+    save_tensors(path, model.state_dict(), {KEY: json.dumps({"how": how, "shape": list(shape)})})
 
 
 def header(path: Path) -> tuple[str, tuple[int, ...]]:
     """How the network in a file became an X-DNN, and the shape of one input."""
     try:
-        with safetensors().safe_open(path, framework="pt") as opened:
-            found = json.loads((opened.metadata() or {})[KEY])
+        found = json.loads(read_header(path)[KEY])
         return str(found["how"]), tuple(int(size) for size in found["shape"])
-    except (KeyError, ValueError, TypeError, OSError, safetensors().SafetensorError) as error:
+    except (KeyError, ValueError, TypeError, StorageError) as error:
         raise StorageError(f"{path} was not kept by the studio: {error!r}.") from error
 
 

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 from axiograd.errors import AxiogradError, ConfigurationError, StorageError
 from axiograd.runs.differences import differences, refuse_other, unnamed
-from axiograd.runs.digests import digest
+from axiograd.runs.digests import state_digest
 from axiograd.runs.files import alone, writing
-from axiograd.runs.tensors import load_tensors, safetensors, save_tensors
+from axiograd.runs.tensors import load_tensors, read_header, save_tensors
 from axiograd.training import checkpoint
 from axiograd.training.checkpoint import (
     Checkpoint,
@@ -192,7 +192,7 @@ class RunFolder:
         step = int(sound["step"]) if sound is not None else history[-1]["step"] if history else 0
 
         def write() -> None:
-            header = {**about, "axiograd.run": json.dumps({"step": step, "weights": _weights(tensors)})}
+            header = {**about, "axiograd.run": json.dumps({"step": step, "weights": state_digest(tensors)})}
             with writing(target, "The checkpoints are complete, and the same call writes it."):
                 save_tensors(target, tensors, header)
 
@@ -242,17 +242,10 @@ class RunFolder:
 
 def _kept(path: Path, step: int) -> Tensors | None:
     """The weights of a file that an earlier call wrote for this step, if it is as it was written."""
-    library = safetensors()
     if not path.exists():
         return None
     try:
-        tensors = load_tensors(path)
-        with library.safe_open(path, framework="pt") as file:
-            header = json.loads((file.metadata() or {}).get("axiograd.run", "{}"))
-    except (StorageError, ValueError, OSError, library.SafetensorError):
+        tensors, header = load_tensors(path), json.loads(read_header(path).get("axiograd.run", "{}"))
+    except (StorageError, ValueError):
         return None
-    return tensors if header == {"step": step, "weights": _weights(tensors)} else None
-
-
-def _weights(tensors: Tensors) -> str:
-    return digest(*(part for name, tensor in sorted(tensors.items()) for part in (name, tensor)))
+    return tensors if header == {"step": step, "weights": state_digest(tensors)} else None
