@@ -79,3 +79,23 @@ def test_a_run_that_is_not_complete_says_so(tmp_path):
     (tmp_path / "fig4" / "real.md").write_text("# x\n\n**Not complete: 3 of 4 pieces are missing.**\n")
     (row,) = claims.judged(claim, tmp_path)
     assert row[3].endswith("Not complete: 3 of 4 pieces are missing.")
+
+
+@pytest.mark.parametrize(
+    ("fresh", "verdict"),
+    [((0.02, 0.03), "reproduces"), ((-0.01, 0.02), "does not"), ((0.004, 0.005), "in part")],
+)
+def test_further_subsamples_decide_on_the_best_prior(tmp_path, fresh, verdict):
+    tests = {"x-gradient": [0.78, 0.79], "eg": [0.75, 0.77]}
+    pieces = [
+        ({"model": name, "weight": 1.0, "references": 1, "first": first, "count": 2}, {"val": [0.8] * 2, "seconds": 1})
+        for first in (0, 2)
+        for name in tests
+    ]
+    for key, values in pieces:
+        values["test"] = tests[key["model"]] if key["first"] == 0 else [0.7, 0.7]
+        if key["first"] and key["model"] == "x-gradient":
+            values["test"] = [0.7 + gap for gap in fresh]
+    said, found = claims.best_prior(records(tmp_path, {"subsamples": 2}, *pieces))
+    assert found == verdict
+    assert f"+0.0250 ± 0.0050 on 2 subsamples, {sum(fresh) / 2:+.4f}" in said

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from axiograd.experiments.item import Cell, Table
+from axiograd.experiments.nhanes.further import Further
 from axiograd.experiments.nhanes.networks import METHODS
 from axiograd.experiments.nhanes.plan import Outcome, choose, outcome, searched
-from axiograd.experiments.records import Records
+from axiograd.experiments.records import Records, read
 from axiograd.report import canvas
 from axiograd.report.colours import LINES
 
@@ -84,6 +85,8 @@ def left_sentences(records: Records) -> Iterator[str]:
             gap = f" (paper: {PAPER_LEFT[better] - PAPER_LEFT[worse]:+.4f})"
             theirs = gap if is_the_papers_survey(records) else ""
             yield _difference(METHODS[better].label, found[better], METHODS[worse].label, found[worse], theirs)
+    if further := Further.of(records):
+        yield further.sentence()
     if found and is_the_papers_survey(records):
         ours, papers = sorted(found, key=lambda n: found[n].mean), sorted(found, key=PAPER_LEFT.__getitem__)
         same = "as in the paper" if ours == papers else f"in the paper {_order(papers)}"
@@ -124,6 +127,9 @@ def right_sentences(records: Records) -> Iterator[str]:
         if is_the_papers_survey(records) and one.references in PAPER_RIGHT:
             theirs = f" (paper: {PAPER_RIGHT[one.references] - PAPER_LEFT['x-gradient']:+.4f})"
         yield _difference(f"EG({one.references})", one, "X-Gradient", x_gradient, theirs)
+    beside = records.path.parents[1] / "fig1-left" / records.path.name
+    if beside.is_file() and (further := Further.of(read(beside))):
+        yield further.sentence()
     last = by_references[-1]
     price = (last.seconds / last.n) / (x_gradient.seconds / x_gradient.n)
     yield (
@@ -197,9 +203,14 @@ HOLLOW: dict[str, Any] = {"linestyle": "none", "marker": "D", "markersize": 5, "
 
 
 def left_figure(records: Records) -> Any:
-    """A bar per model with ± 2 standard errors."""
-    figure = canvas.new_figure(5.2, 3.2)
-    axes = figure.subplots()
+    """A bar per model with ± 2 standard errors, and how the last two differ on further subsamples."""
+    further = Further.of(records)
+    figure = canvas.new_figure(9.4 if further else 5.2, 3.2)
+    if further:
+        axes, beside = figure.subplots(1, 2, width_ratios=(5.2, 4.2))
+        further.draw(beside, ERRORS)
+    else:
+        axes = figure.subplots()
     outcomes = left_outcomes(records)
     places = range(len(outcomes))
     colours = [LINES[1] if one.name == "x-gradient" else LINES[0] for one in outcomes]

@@ -52,9 +52,15 @@ class Outcome:
         return statistics.fmean(both), error
 
 
-def outcome(records: Records, name: str, weight: float, references: int = 1) -> Outcome | None:
-    """All blocks of subsamples that are done, put together; None if there is none."""
-    pieces = records.find(model=name, weight=weight, references=references)
+def outcome(
+    records: Records, name: str, weight: float, references: int = 1, *, further: bool = False
+) -> Outcome | None:
+    """All blocks of the paper's subsamples that are done, or of the further ones, put together; None without any."""
+    pieces = [
+        piece
+        for piece in records.find(model=name, weight=weight, references=references)
+        if (piece.key["first"] >= records.settings["subsamples"]) == further
+    ]
     if not pieces:
         return None
     val: dict[int, float] = {}
@@ -87,6 +93,9 @@ def choose(records: Records, name: str) -> Outcome | None:
 #: The paper's candidates for λ.
 GRID = (0.01, 0.1, 1.0, 10.0, 100.0)
 SUBSAMPLES = 200
+#: Subsamples after those, of which the search for λ knows nothing, and whom they compare.
+FURTHER = 400
+COMPARED = ("x-gradient", "eg")
 REFERENCES = (1, 2, 4, 8, 16, 32, 64, 128)
 #: Subsamples of one piece, and fewer where there are many references: a piece is a minute or a few.
 BLOCK = 25
@@ -101,13 +110,14 @@ class Experiment:
     subsamples: int
     references: tuple[int, ...]
     seed: int
+    further: int = FURTHER
 
     @classmethod
     def of(cls, setting: Setting) -> Experiment:
         """A few subsamples of the procedural table for the quick form, else the paper's size."""
         data = load(setting.scale)
         if setting.scale == "quick":
-            return cls(data, 4, (1, 2, 4, 8), setting.seed)
+            return cls(data, 4, (1, 2, 4, 8), setting.seed, 4)
         return cls(data, SUBSAMPLES, REFERENCES, setting.seed)
 
     def settings(self) -> dict[str, Any]:
@@ -124,13 +134,14 @@ class Experiment:
             "seed": self.seed,
         }
 
-    def pieces(self, name: str, weight: float, references: int = 1) -> Iterator[Work]:
-        """All blocks of subsamples of one model."""
+    def pieces(self, name: str, weight: float, references: int = 1, *, further: bool = False) -> Iterator[Work]:
+        """All blocks of subsamples of one model: the paper's, or those after them."""
         block = BLOCK if references < MANY_REFERENCES else SMALL_BLOCK
         # Passes over the network: forward, back, tangents, products; EG has those of the task, too.
         passes = {"none": 3, "expected-gradients": 3 + 4 * references}.get(METHODS[name].attribution, 4)
-        for first in range(0, self.subsamples, block):
-            count = min(block, self.subsamples - first)
+        start, stop = (self.subsamples, self.subsamples + self.further) if further else (0, self.subsamples)
+        for first in range(start, stop, block):
+            count = min(block, stop - first)
             yield Work(
                 {"model": name, "weight": weight, "references": references, "first": first, "count": count},
                 partial(
@@ -154,6 +165,11 @@ class Experiment:
 
         return stage
 
+    def repeat(self, records: Records) -> list[Work]:
+        """X-Gradient and EG(1) on further subsamples, with the λ that the first ones chose."""
+        chosen = [one for name in COMPARED if (one := choose(records, name)) is not None]
+        return [piece for one in chosen for piece in self.pieces(one.name, one.weight, further=True)]
+
     def more_references(self, references: int) -> Stage:
         """EG with the λ that was best with one reference."""
 
@@ -165,9 +181,9 @@ class Experiment:
 
 
 def left(setting: Setting) -> Plan:
-    """All six models, and the search for λ."""
+    """All six models with the search for λ, then two of them on further subsamples."""
     experiment = Experiment.of(setting)
-    return Plan(experiment.data.name, experiment.settings(), (experiment.search(tuple(METHODS)),))
+    return Plan(experiment.data.name, experiment.settings(), (experiment.search(tuple(METHODS)), experiment.repeat))
 
 
 def right(setting: Setting) -> Plan:
@@ -175,4 +191,4 @@ def right(setting: Setting) -> Plan:
     experiment = Experiment.of(setting)
     more = (experiment.more_references(n) for n in experiment.references if n > 1)
     settings = experiment.settings() | {"references": list(experiment.references)}
-    return Plan(experiment.data.name, settings, (experiment.search(("x-gradient", "eg")), *more))
+    return Plan(experiment.data.name, settings, (experiment.search(COMPARED), *more))
