@@ -23,7 +23,7 @@ def search_path(folder: str, root: str | os.PathLike[str] | None = None) -> tupl
     if root is not None:
         paths += [Path(root) / folder, Path(root)]
     if shared := os.environ.get("AXIOGRAD_DATA"):
-        paths.append(Path(shared) / folder)
+        paths.append(Path(shared).absolute() / folder)
     return (*paths, cache_home() / folder)
 
 

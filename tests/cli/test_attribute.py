@@ -103,3 +103,29 @@ def test_summaries_that_cannot_be_read(given):
         read_summaries(given, [])
     with pytest.raises(ConfigurationError):
         read_summaries([], ["logo=1,2,x"])
+
+
+@pytest.mark.parametrize("data", ["photos", "photos/cat/cat0.png", "hub.parquet", "rows.npy"])
+def test_workers_in_another_folder_find_the_files(mine, photos, tmp_path, monkeypatch, data):
+    """What leaves for a worker, read again in a folder of its own: paths as they were given lead nowhere there."""
+    import pyarrow as pa
+
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    pixels = torch.rand(3, 3, 16, 16).numpy()
+    np.save("rows.npy", pixels)
+    pq.write_table(pa.table({"image": [one.tolist() for one in pixels]}), "hub.parquet")
+    made = axiograd("convert", f"{mine.name}:build", "--how", "lift", "--shape", "3,16,16", "-o", "lifted.safetensors")
+    assert made.code == 0, made.err
+    left = {}
+
+    def elsewhere(maker, source, out, **_):
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        left["error"] = maker().rows(source.read(0, 1).inputs, None)["error"]
+        raise ConfigurationError("enough.")
+
+    monkeypatch.setattr("axiograd.scale.write_attributions", elsewhere)
+    how = ("--size", "16", "--mean", "0.5", "--std", "0.5", "--weights", "lifted.safetensors")
+    axiograd("attribute", f"{mine.name}:build", "--data", data, "--out", "rows", *how)
+    assert left == {"error": [None]}

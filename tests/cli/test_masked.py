@@ -146,3 +146,44 @@ def test_a_mask_outside_of_the_crop():
     mask[1:4, 1:4] = True
     drawn = outlined(torch.full((3, 5, 5), 0.5), mask)[0]
     assert drawn.tolist() == [[0] * 5, [0, 1, 1, 1, 0], [0, 1, 0.5, 1, 0], [0, 1, 1, 1, 0], [0] * 5]
+
+
+@pytest.mark.parametrize("kind", ["png", "coco"])
+def test_attribute_has_the_shares_of_explain(mine, photos, masks, tmp_path, kind):
+    pq = pytest.importorskip("pyarrow.parquet")
+    masks = _coco(photos, tmp_path / "coco.json") if kind == "coco" else masks
+    how = ("--data", photos, *SMALL, "-m", "input-x-gradient", "--masks", masks, "--summary", "pixels")
+    done = axiograd("attribute", f"{mine}:build", *how, "--out", tmp_path / "rows", "--json")
+    assert done.code == 0, done.err
+    table = pq.read_table(tmp_path / "rows")
+    maps = np.stack(table["attributions"].to_pylist()).reshape(6, -1, 16, 16).sum(1)
+    inside = np.zeros((16, 19), bool)
+    inside[:, (np.arange(19) + 0.5) * 24 / 19 < 12] = True
+    inside = inside[:, 2:18]
+    assert table["share_mask"][0].as_py() is None
+    shares = np.abs(maps)[:, inside].sum(1) / np.abs(maps).sum((1, 2))
+    assert table["share_mask"].to_pylist()[1:] == pytest.approx(shares[1:], abs=1e-6)
+    assert table["sum_mask"].to_pylist()[1:] == pytest.approx(maps[:, inside].sum(1)[1:], abs=1e-5)
+    assert table["area_mask"].to_pylist()[1:] == pytest.approx([inside.mean()] * 5)
+    explained = _explained(mine, [photos], masks, tmp_path / "o", "--json", "--no-figures", "--no-report")
+    expected = [sample["methods"]["input-x-gradient"]["inside"] for sample in explained.json["samples"]]
+    assert table["energy_mask"].to_pylist()[1:] == pytest.approx(expected[1:], abs=1e-6)
+    assert done.json["all"]["share_mask"]["mean"] == pytest.approx(shares[1:].mean(), abs=1e-6)
+    assert done.json["all"]["rows"] == 6
+
+
+def test_attribute_with_masks_that_do_not_fit(mine, photos, masks, tmp_path):
+    pq = pytest.importorskip("pyarrow.parquet")
+    command = ("attribute", f"{mine}:build", "--data", photos, *SMALL, "-m", "input-x-gradient", "--masks", masks)
+    Image.new("L", (5, 4)).save(masks / "cat" / "cat1.png")
+    done = axiograd(*command, "--out", tmp_path / "rows")
+    assert done.code == 0, done.err
+    errors = pq.read_table(tmp_path / "rows")["error"].to_pylist()
+    assert ["has 5 × 4 pixels" in (error or "") for error in errors] == [False, True, False, False, False, False]
+    (masks / "dog" / "dog0.png").unlink()
+    other = axiograd(*command, "--out", tmp_path / "rows")
+    assert (other.code, "masks" in other.err) == (3, True)
+    np.save(tmp_path / "x.npy", np.zeros((2, 3, 16, 16), np.float32))
+    array = ("--data", tmp_path / "x.npy", "--masks", masks, "--out", tmp_path / "new")
+    refused = axiograd("attribute", f"{mine}:build", *array, "-m", "input-x-gradient")
+    assert (refused.code, "masks belong to image files" in refused.err) == (2, True)

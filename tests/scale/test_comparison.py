@@ -5,9 +5,10 @@ from itertools import permutations
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from axiograd.errors import ConfigurationError, DataMissingError, InputError, StorageError
-from axiograd.scale import Attribute, Listed, Windows, compare, write_attributions
+from axiograd.scale import Attribute, InMasks, Listed, Windows, compare, write_attributions
 from axiograd.scale.permutation import RowBlock, paired, two_samples
 from axiograd.scale.picture import comparison_plot
 from axiograd.scale.unusual import columns
@@ -199,3 +200,34 @@ def test_parts_of_two_runs_are_no_table(tmp_path):
     (tmp_path / "b/part-000001.parquet").replace(tmp_path / "a/part-000007.parquet")
     with pytest.raises(StorageError, match=r"part-000007\.parquet and .* from different runs: their method"):
         compare(tmp_path / "a", tmp_path / "a")
+
+
+def test_rows_without_a_mask_are_no_rows_of_its_share(tmp_path):
+    """Masks of every second image, whose share of the magnitude differs on either side; the others have none."""
+    generator = torch.Generator().manual_seed(0)
+    for name, scale in (("before", 1.0), ("after", 4.0), ("alike", 1.0)):
+        x = torch.randn(120, 1, 4, 4, generator=generator)
+        x[:, :, :2] *= scale
+        mask = torch.zeros(4, 4, dtype=torch.bool)
+        mask[:2] = True
+        rows = Listed(name, [f"{name} {i}" for i in range(120)], x.__getitem__, masks=Halves(mask))
+        model = nn.Sequential(nn.Flatten(), nn.Linear(16, 2, bias=False))
+        nn.init.ones_(model[1].weight)
+        found = write_attributions(Attribute(model, summary=InMasks()), rows, tmp_path / name)
+        shares = np.abs(x.flatten(1).numpy())
+        expected = (shares[:, :8].sum(1) / shares.sum(1))[::2].mean()
+        assert found.to_dict()["all"]["share_mask"]["mean"] == pytest.approx(expected)
+        assert found.over("share_mask").n == 60
+    told = compare(tmp_path / "before", tmp_path / "after", permutations=400).significant
+    assert ("region", "mask") in {(change.kind, change.name) for change in told}
+    assert not compare(tmp_path / "before", tmp_path / "alike", permutations=400).changed
+
+
+class Halves:
+    """The same mask for every second row."""
+
+    def __init__(self, mask):
+        self.mask = mask
+
+    def __call__(self, place):
+        return None if place % 2 else self.mask

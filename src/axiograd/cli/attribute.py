@@ -55,6 +55,7 @@ def attribute(
     settings: options.Settings = None,
     target: Annotated[str, typer.Option(help="predicted, label, or a class by number or name.")] = "predicted",
     classes: options.Classes = None,
+    masks: options.Masks = None,
     column: Annotated[str | None, typer.Option(help="Column of Parquet files that holds the inputs.")] = None,
     split: Annotated[str | None, typer.Option(help="Split of a data set.")] = None,
     limit: options.Limit = None,
@@ -73,6 +74,8 @@ def attribute(
 
     `axiograd attribute lifted.safetensors --data photos/ --out monday/ --region logo=0,0,32,32`
 
+    `axiograd attribute lifted.safetensors --data photos/ --out monday/ --masks masks/`: also how much lies inside
+
     `axiograd attribute lifted.safetensors --data shop.parquet --column image --out monday/ --engine ray --workers 8`
     """
     with speaking(as_json=json) as output:
@@ -81,13 +84,13 @@ def attribute(
         from axiograd.scale import write_attributions
 
         check_writable(out)
-        kept = read_summaries(options.read_list(summary), region or [])
+        kept = read_summaries(options.read_list(summary), region or [], masked=masks is not None)
         given = read_model(spec, weights, settings, download=download)
-        source, prepared = _source(given, data, reading, split=split, column=column, limit=limit)
+        source, prepared = _source(given, data, reading, split=split, column=column, limit=limit, masks=masks)
         source, chosen = _matched(given, source, classes, target)
         maker = Maker(
             _absolute(spec),
-            weights,
+            None if weights is None else _absolute(weights),
             options.read_settings(settings),
             download,
             {
@@ -174,13 +177,14 @@ class Relabelled:
         return {"inner": self.inner, "classes": self.classes, "limit": self.limit}
 
 
-def read_summaries(names: list[str], regions: list[str]) -> list[Any]:
-    """Summaries by name, with the one number that each of them has.
+def read_summaries(names: list[str], regions: list[str], *, masked: bool = False) -> list[Any]:
+    """Summaries by name, with the one number that each of them has; boxes; and what lies inside masks.
 
     >>> read_summaries(["windows=4", "top-k"], ["logo=0,0,8,8"])
     [Windows(size=4), TopK(k=400), Regions(regions={'logo': (0.0, 0.0, 8.0, 8.0)})]
     """
     from axiograd._names import choose_from
+    from axiograd.scale import InMasks
     from axiograd.scale.summaries import SUMMARIES, Regions
 
     found: list[Any] = []
@@ -199,7 +203,7 @@ def read_summaries(names: list[str], regions: list[str]) -> list[Any]:
             boxes[name] = tuple(float(part) for part in corners.split(","))
         except ValueError:
             raise ConfigurationError(f"--region {text}: expected NAME=X0,Y0,X1,Y1, in pixels.") from None
-    return [*found, Regions(boxes)] if boxes else found
+    return [*found, *([Regions(boxes)] if boxes else []), *([InMasks()] if masked else [])]
 
 
 def _source(
@@ -210,15 +214,19 @@ def _source(
     split: str | None,
     column: str | None,
     limit: int | None,
+    masks: Path | None,
 ) -> tuple[Source, str]:
     """Rows by number, and how they are prepared, in words."""
     from axiograd.cli.inputs import read_inputs
+    from axiograd.cli.masked import with_masks
     from axiograd.cli.preprocess import choose
     from axiograd.scale.sources import Listed, NumpyFile, ParquetFiles
 
     path = Path(data[0])
     parquet = path.suffix == ".parquet" or (path.is_dir() and any(path.glob("**/*.parquet")))
     if len(data) == 1 and (parquet or path.suffix == ".npy"):
+        if masks is not None:
+            raise ConfigurationError(f"--masks {masks}: masks belong to image files, and {path} has none.")
         prepared = choose(given.base, given.model, known=given.known, **reading.given)
         source: Source
         if parquet:
@@ -228,19 +236,9 @@ def _source(
         return Relabelled(source, limit=limit), f"images: {prepared}; numbers: as they are"
     if column is not None:
         raise ConfigurationError(f"--column {column}: columns are for Parquet files.")
-    samples = read_inputs(given, data, reading, split=split)
-    rows = samples.rows or range(len(samples))
-    listed = Listed(samples.source, samples.names, _Reader(samples.read, tuple(rows)), samples.labels, samples.features)
+    samples = with_masks(read_inputs(given, data, reading, split=split), masks)
+    listed = Listed(samples.source, samples.names, samples.read, samples.labels, samples.features, masks=samples.masks)
     return Relabelled(listed, _classes_of(samples.classes), limit), samples.prepared
-
-
-@dataclass(frozen=True)
-class _Reader:
-    read: Any
-    rows: tuple[int, ...]
-
-    def __call__(self, place: int) -> Any:
-        return self.read(self.rows[place])
 
 
 def _classes_of(names: tuple[str, ...]) -> dict[int, Any]:
@@ -283,8 +281,10 @@ def _references(method: str, source: Source) -> Any:
 
 
 def _absolute(spec: str) -> str:
-    """A SPEC that means the same in a worker's folder."""
+    """A SPEC, or weights, that mean the same in a worker's folder."""
     path, colon, name = spec.rpartition(":")
+    if path == "hf" and Path(name).is_dir():
+        return f"hf:{Path(name).resolve()}"
     if colon and Path(path).is_file():
         return f"{Path(path).resolve()}:{name}"
     return str(Path(spec).resolve()) if not colon and Path(spec).is_file() else spec

@@ -17,6 +17,7 @@ from axiograd.datasets.transforms import pillow
 from axiograd.errors import ConfigurationError
 from axiograd.loading.prepared import Prepared
 from axiograd.metrics import energy_inside
+from axiograd.runs.digests import digest
 
 _TURNED = (5, 6, 7, 8)  # orientations of EXIF that lie on their side
 _ORIENTATION = 0x0112
@@ -31,6 +32,14 @@ class ImageMasks:
     found: FolderMasks
     pixels: Prepared
 
+    def _run_identity(self) -> dict[str, str]:
+        """By their names and sizes: masks of a million images are not read to know them."""
+        known = sorted(self.found.found.items())
+        told = (
+            f"{i} {(Path(one).name, Path(one).stat().st_size) if isinstance(one, str) else one}\n" for i, one in known
+        )
+        return {"source": self.source, "masks": digest(*told)}
+
     def __call__(self, row: int) -> Tensor | None:
         if row not in self.found.found:
             return None
@@ -43,7 +52,8 @@ def with_masks(samples: Samples, masks: Path | None) -> Samples:
         return samples
     if not samples.files or samples.pixels is None:
         raise ConfigurationError(f"--masks {masks}: masks belong to image files, and {samples.source} has none.")
-    found = FolderMasks.find(masks, [str(path) for path in samples.files], samples.root)
+    # Processes that read the masks may be in another folder.
+    found = FolderMasks.find(masks.absolute(), [str(path) for path in samples.files], samples.root)
     return replace(samples, masks=ImageMasks(str(masks), samples.files, found, samples.pixels))
 
 

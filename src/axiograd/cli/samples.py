@@ -152,17 +152,18 @@ def _images(paths: Sequence[Path], pixels: Prepared) -> Samples:
     root = paths[0] if len(paths) == 1 and paths[0].is_dir() else None
     names = tuple(str(file.relative_to(root)) if root else file.name for file in files)
     source = str(paths[0]) if len(paths) == 1 else f"{len(files)} images"
+    here = tuple(file.absolute() for file in files)  # who reads them may be in another folder
     return Samples(
         source,
         names,
-        lambda i: pixels(decode(files[i])),
+        lambda i: pixels(decode(here[i])),
         str(pixels),
         pixels.zero,
         labels,
         classes,
         pixels=pixels,
-        files=tuple(files),
-        root=root,
+        files=here,
+        root=None if root is None else root.absolute(),
     )
 
 

@@ -3,6 +3,7 @@
 from axiograd.scale.attribute import Attribute as Attribute
 from axiograd.scale.comparison import Change as Change, Comparison as Comparison, compare as compare
 from axiograd.scale.engines import write_attributions as write_attributions
+from axiograd.scale.masked import InMasks as InMasks
 from axiograd.scale.sources import (
     Listed as Listed,
     NumpyFile as NumpyFile,

@@ -23,6 +23,7 @@ from axiograd.homogeneity.tracing.surroundings import modules_behind
 from axiograd.runs.differences import plain
 from axiograd.runs.digests import digest
 from axiograd.runs.identity import describe
+from axiograd.scale.masked import InMasks
 from axiograd.scale.reading import Broken, as_class, as_sample
 from axiograd.scale.summaries import Columns, Summary, Windows, as_maps, gini
 from axiograd.scale.table import COLUMNS, as_table, schema_of
@@ -103,8 +104,13 @@ class Attribute:
         """The columns that are added, as a pyarrow schema that carries the provenance."""
         return schema_of(self.summaries, self.provenance() if provenance is None else provenance)
 
-    def rows(self, samples: Sequence[Tensor | Broken], labels: Sequence[int | None] | None) -> dict[str, list[Any]]:
-        """The columns for some samples, in their order."""
+    def rows(
+        self,
+        samples: Sequence[Tensor | Broken],
+        labels: Sequence[int | None] | None,
+        masks: Sequence[Tensor | None] | None = None,
+    ) -> dict[str, list[Any]]:
+        """The columns for some samples, in their order; `masks` are for `InMasks`."""
         n = len(samples)
         names = [*COLUMNS, *(name for summary in self.summaries for name in summary.columns)]
         columns: dict[str, list[Any]] = {name: [None] * n for name in names}
@@ -116,20 +122,26 @@ class Attribute:
                 shapes.setdefault(sample.shape, []).append(place)
         for places in shapes.values():
             x = torch.stack([sample for i in places if isinstance(sample := samples[i], Tensor)]).to(self._like)
-            self._fill(columns, places, x, None if labels is None else [labels[i] for i in places])
+            of_places = [None] * n if masks is None else masks
+            self._fill(columns, places, x, None if labels is None else [labels[i] for i in places], of_places)
         return columns
 
     def _fill(
-        self, columns: dict[str, list[Any]], places: list[int], x: Tensor, labels: list[int | None] | None
+        self,
+        columns: dict[str, list[Any]],
+        places: list[int],
+        x: Tensor,
+        labels: list[int | None] | None,
+        masks: Sequence[Tensor | None],
     ) -> None:
         try:
-            found = self._attributed(x, labels)
+            found = self._attributed(x, labels, [masks[place] for place in places])
         except _OF_A_ROW as error:
             if len(places) == 1:
                 columns["error"][places[0]] = _sentence(error)
                 return
             for i, place in enumerate(places):
-                self._fill(columns, [place], x[i : i + 1], None if labels is None else labels[i : i + 1])
+                self._fill(columns, [place], x[i : i + 1], None if labels is None else labels[i : i + 1], masks)
             return
         except RuntimeError as error:  # torch's, for a shape that the model does not take
             if not self._taken or x.shape[1:] in self._taken:
@@ -142,7 +154,7 @@ class Attribute:
             for place, value in zip(places, values, strict=True):
                 columns[name][place] = value
 
-    def _attributed(self, x: Tensor, labels: list[int | None] | None) -> Columns:
+    def _attributed(self, x: Tensor, labels: list[int | None] | None, masks: list[Tensor | None]) -> Columns:
         if not bool(x.isfinite().all()):
             raise NotFiniteError("NaN or Inf in the inputs.")
         at_zero = self._output_at_zero(x)
@@ -170,7 +182,7 @@ class Attribute:
             "shape": np.tile(np.array(x.shape[1:], dtype=np.int32), (len(x), 1)),
         }
         for summary in self.summaries:
-            found |= summary(attributions)
+            found |= summary(attributions, masks) if isinstance(summary, InMasks) else summary(attributions)
         return found
 
     def _target(self, labels: list[int | None] | None, outputs: int) -> Any:

@@ -275,7 +275,12 @@ def _pairs(a: _ComparedRows, b: _ComparedRows, together: bool) -> list[_Pair]:
         pairs.append(_Pair("rows", list(NAMES), unusual[: len(a)], unusual[len(a) :], every))
     for name in a.numbers:
         kind, called = ("sparsity", name) if name == "gini" else ("region", name.removeprefix("share_"))
-        pairs.append(_Pair(kind, [called], a.numbers[name][:, None], b.numbers[name][:, None], every))
+        of_a, of_b = (np.flatnonzero(np.isfinite(rows.numbers[name])) for rows in (a, b))  # not all have a mask
+        if together:
+            of_a = of_b = np.intersect1d(of_a, of_b)
+        if min(len(of_a), len(of_b)) >= min(_OF_CLASS, len(a), len(b)):
+            values = a.numbers[name][of_a][:, None], b.numbers[name][of_b][:, None]
+            pairs.append(_Pair(kind, [called], *values, (of_a, of_b)))
     found, counts = np.unique(np.concatenate([a.prediction, b.prediction]), return_counts=True)
     frequent = sorted(found[np.argsort(-counts, kind="stable")[:_CLASSES]].tolist())
     predicted = [(rows.prediction[:, None] == np.array(frequent)).astype(np.float64) for rows in (a, b)]

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from axiograd import errors
 from axiograd._version import __version__
-from axiograd.errors import AxiogradError, ConfigurationError, MissingExtraError, StorageError
+from axiograd.errors import AxiogradError, ConfigurationError, StorageError
 from axiograd.runs.differences import plain
 from axiograd.runs.files import write_atomically
 from axiograd.runs.identity import describe
 from axiograd.runs.progress import progress_bar
 from axiograd.scale.attribute import Attribute, prove_on
+from axiograd.scale.cluster import cluster, first_line, ray_data
 from axiograd.scale.folder import STATISTICS, Folder
 from axiograd.scale.sources import Source, check_rows
 from axiograd.scale.statistics import Statistics
@@ -27,8 +26,8 @@ from axiograd.scale.table import as_table, pyarrow
 Engine = Literal["plain", "ray"]
 #: Rows that are looked at for one to prove the model on.
 _TRIED = 64
-#: Times that a part is tried again after its worker has died.
-_RETRIES = 10
+#: Times that a part is begun: those before the last have ended with the death of their worker.
+_TRIES = 10
 
 
 @dataclass
@@ -43,6 +42,7 @@ class PartWork:
     batch_size: int
     #: JSON that every part carries, the same from every worker.
     provenance: dict[str, Any]
+    tries: int = _TRIES
 
     @cached_property
     def attribute(self) -> Attribute:
@@ -69,7 +69,7 @@ class PartWork:
             read = self.source.read(low, high)
             columns["row"] += range(low, high)
             columns["name"] += read.names
-            for name, values in self.attribute.rows(read.inputs, read.labels).items():
+            for name, values in self.attribute.rows(read.inputs, read.labels, read.masks).items():
                 columns.setdefault(name, []).extend(values)
         self.folder.write(number, as_table(columns, self.attribute.schema(self.provenance)))
         return stop - start
@@ -122,7 +122,7 @@ def write_attributions(
         "rows": rows,
         "features": list(getattr(source, "features", ())),
     }
-    work = PartWork(make, source, folder, rows, part_rows, batch_size, provenance)
+    work = PartWork(make, source, folder, rows, part_rows, batch_size, provenance, _TRIES)
     run = {"axiograd": __version__, "attribute": own, "data": source, "batch": batch_size, "part": part_rows}
     with folder.open(plain(describe(run))):
         todo = sorted(set(range(work.parts)) - folder.written())
@@ -161,7 +161,7 @@ def _ray(work: PartWork, todo: Sequence[int], workers: int, address: str | None)
     if not todo:
         return
     ray = ray_data()
-    with _cluster(ray, workers, address):
+    with cluster(ray, workers, address):
         reference = ray.put(work)
         jobs = ray.data.from_items([{"part": number} for number in todo], override_num_blocks=len(todo))
         done = jobs.map_batches(
@@ -170,8 +170,6 @@ def _ray(work: PartWork, todo: Sequence[int], workers: int, address: str | None)
             batch_size=1,
             compute=ray.data.ActorPoolStrategy(size=min(workers, len(todo))),
             num_cpus=1,
-            # For ever, by default: a row that kills every worker would never let the run end.
-            ray_remote_args_fn=partial(dict, max_restarts=-1, max_task_retries=_RETRIES),
         )
         for row in _told(ray, done.iter_rows()):
             if row["failure"]:
@@ -187,13 +185,9 @@ def _told(ray: Any, rows: Iterator[Any]) -> Iterator[Any]:
     except ray.exceptions.RayError as error:
         cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error
         raise AxiogradError(
-            f"Ray's workers failed: {type(cause).__name__}: {_first_line(cause)}. The parts that are written stay, and "
+            f"Ray's workers failed: {type(cause).__name__}: {first_line(cause)}. The parts that are written stay, and "
             "the same call goes on from them; the plain engine shows where it happens."
         ) from error
-
-
-def _first_line(error: BaseException) -> str:
-    return next((line.strip().rstrip(".") for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 class RayWorker:
@@ -207,41 +201,19 @@ class RayWorker:
         rows, kind, failure = 0, "", ""
         for number in batch["part"]:
             try:
+                self._begin(int(number))
                 rows += self.work.part(int(number))
             except AxiogradError as error:  # what was foreseen is told, and not tried again
                 kind, failure = type(error).__name__, str(error)
         return {"rows": [rows], "kind": [kind], "failure": [failure]}
 
-
-def ray_data() -> Any:
-    """Ray with its data library, or what to install."""
-    try:
-        import ray
-        import ray.data
-    except ImportError as error:
-        raise MissingExtraError("ray[data]", "ray", "the engine ray") from error
-    return ray
-
-
-@contextmanager
-def _cluster(ray: Any, workers: int, address: str | None) -> Iterator[None]:
-    """Ray as it runs already, that at the address, or one of our own for as long as it is needed."""
-    started = not ray.is_initialized()
-    if started:
-        quiet = {"include_dashboard": False} if address is None else {"address": address}
-        cores = {"num_cpus": workers + 1} if address is None else {}
-        try:
-            ray.init(**quiet, **cores, log_to_driver=False, logging_level="error", configure_logging=True)
-        except Exception as error:  # Ray raises plain ones, too
-            where = "on this machine" if address is None else f"at {address}"
-            raise AxiogradError(f"Ray cannot be reached {where}: {_first_line(error)}.") from error
-    logging.getLogger("ray.data").setLevel(logging.ERROR)  # the plan of every run is nobody's answer
-    context = ray.data.DataContext.get_current()
-    before = context.enable_progress_bars
-    context.enable_progress_bars = False
-    try:
-        yield
-    finally:
-        context.enable_progress_bars = before
-        if started:
-            ray.shutdown()
+    def _begin(self, number: int) -> None:
+        """Ray tries for ever: a part that kills whoever computes it would never let the run end."""
+        work = self.work
+        if work.folder.begun(number) > work.tries:
+            first, last = number * work.part_rows, min((number + 1) * work.part_rows, work.rows) - 1
+            raise AxiogradError(
+                f"Ray's workers died {work.tries} times at rows {first} to {last} of {work.source.name}: one of them "
+                "may need more memory than there is. The parts that are written stay, and the same call goes on from "
+                "them; the plain engine shows where it happens."
+            )

@@ -27,6 +27,8 @@ class Samples:
     names: list[str]
     inputs: list[Tensor | Broken]
     labels: list[int | None]
+    #: True inside, for `InMasks`.
+    masks: list[Tensor | None] | None = None
 
 
 class Source(Protocol):
@@ -60,6 +62,8 @@ class Listed:
     labels: Sequence[int] | None = None
     #: What the columns of a table are called.
     features: Sequence[str] = ()
+    #: Of images, by their place: true inside, or None where there is no mask.
+    masks: Callable[[int], Tensor | None] | None = None
 
     def __len__(self) -> int:
         return len(self.names)
@@ -68,17 +72,24 @@ class Listed:
         """The rows from `start` to `stop`."""
         places = range(start, min(stop, len(self)))
         labels = [None if self.labels is None else int(self.labels[i]) for i in places]
-        return Samples([self.names[i] for i in places], [self._one(i) for i in places], labels)
+        read = [self._one(i) for i in places]
+        return Samples(
+            [self.names[i] for i in places],
+            [sample for sample, _ in read],
+            labels,
+            None if self.masks is None else [mask for _, mask in read],
+        )
 
-    def _one(self, place: int) -> Tensor | Broken:
+    def _one(self, place: int) -> tuple[Tensor | Broken, Tensor | None]:
         try:
-            return self.get(place)
+            return self.get(place), None if self.masks is None else self.masks(place)
         except unreadable() as error:
-            return Broken(f"{type(error).__name__}: {error}")
+            return Broken(f"{type(error).__name__}: {error}"), None
 
     def _run_identity(self) -> dict[str, Any]:
         labels = None if self.labels is None else digest(repr(list(self.labels)))
-        return {"source": self.name, "rows": len(self), "names": digest("\0".join(self.names)), "labels": labels}
+        told = {"source": self.name, "rows": len(self), "names": digest("\0".join(self.names)), "labels": labels}
+        return told if self.masks is None else told | {"masks": self.masks}
 
 
 def tensors(data: TensorData) -> Listed:
@@ -96,6 +107,9 @@ class NumpyFile:
     labels: Path | None = None
 
     def __post_init__(self) -> None:
+        # Workers may be in another folder.
+        object.__setattr__(self, "path", Path(self.path).absolute())
+        object.__setattr__(self, "labels", None if self.labels is None else Path(self.labels).absolute())
         n = len(self)
         if self.labels is not None and len(_mapped(self.labels)) != n:
             raise ConfigurationError(f"{self.path} has {n} rows, {self.labels} has {len(_mapped(self.labels))}.")
@@ -145,7 +159,7 @@ class ParquetFiles:
         label: str | None = None,
         preprocess: Callable[..., Tensor] | None = None,
     ) -> None:
-        self.path, self.preprocess = Path(path), preprocess
+        self.path, self.preprocess = Path(path).absolute(), preprocess  # workers may be in another folder
         self.files = sorted(self.path.rglob("*.parquet")) if self.path.is_dir() else [self.path]
         missing = [file for file in self.files if not file.is_file()]
         if missing or not self.files:

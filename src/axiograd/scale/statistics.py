@@ -15,6 +15,9 @@ from axiograd.errors import InputError
 from axiograd.scale.folder import parts_of
 from axiograd.scale.sources import opened
 
+#: Beside the map of windows and the numbers that every row has, these have a mean: parts of a whole.
+_SHARES = ("share_", "energy_", "area_")
+
 
 @dataclass
 class Moments:
@@ -94,7 +97,7 @@ class Statistics:
     def _fill(self, good: Any) -> None:
         target = good["target"].to_numpy()
         columns = {"gini": good["gini"].to_numpy(), "score": good["score"].to_numpy()}
-        columns |= {name: good[name].to_numpy() for name in good.column_names if name.startswith("share_")}
+        columns |= {name: good[name].to_numpy() for name in good.column_names if name.startswith(_SHARES)}
         columns["total"] = good["total"].to_numpy()
         if "windows" in good.column_names:
             try:
@@ -104,7 +107,11 @@ class Statistics:
         for one in np.unique(target):
             held = self.classes.setdefault(int(one), {})
             for name, values in columns.items():
-                held.setdefault(name, Moments()).update(values[target == one])
+                own = values[target == one]
+                # Rows without a mask have no share.
+                own = own[np.isfinite(own)] if name.startswith(_SHARES) else own
+                if len(own):
+                    held.setdefault(name, Moments()).update(own)
         difference = good["difference"].to_numpy()
         self.gap += float(((columns["total"] - difference) ** 2).sum())
         self.scale += float((difference**2).sum())
@@ -159,6 +166,7 @@ class Statistics:
             numbers = {
                 name: {"mean": float(held[name].mean), "se": _number(float(held[name].standard_error))}
                 for name in names
+                if name in held and held[name].n
             }
             return {"rows": held["gini"].n} | numbers
 
