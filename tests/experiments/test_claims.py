@@ -39,7 +39,11 @@ def test_lost_accuracy(tmp_path, lost, verdict):
     ("areas", "verdict", "said"),
     [
         (([5.0, 5.2, 4.8], [4.0, 4.1, 3.9]), "reproduces", "1 of 1 pairs"),
-        (([4.0, 4.1, 3.9], [5.0, 5.2, 4.8]), "in part", "1 by more: KPM of IG (128) minus Random, regular: -1.00"),
+        (
+            ([4.0, 4.1, 3.9], [5.0, 5.2, 4.8]),
+            "in part",
+            "1 by more: KPM of IG (128) minus Random, SqueezeNet 1.1, regular: -1.00",
+        ),
         (([4.0, 6.0, 5.0], [5.1, 4.9, 5.3]), "reproduces", "1 are not within two standard errors"),
     ],
 )

@@ -13,7 +13,7 @@ def test_shapes_are_shown(quick, tmp_path):
     for row in done.table.rows:
         to_ig, change = float(row[2]), float(row[4])
         # In float32 a ReLU at zero may switch with the order of a sum, and take its path's share with it.
-        assert (to_ig < 0.02 and change < 0.02) == (row[1] == "X"), row
+        assert (to_ig < 0.02 and change < 0.02) == (row[1] == "small network, X"), row
     folder = tmp_path / "fig4"
     pieces = read(folder / "quick.json").pieces
     assert len(pieces) == 4

@@ -55,3 +55,14 @@ def test_channels_last_is_the_same_network(small):
     model = image_networks.network(family, "regular", setting)
     plain = image_networks.trained(family, "regular", 0).eval()
     assert_close(model(inputs), plain(inputs.contiguous()))
+
+
+def test_photos_that_a_strip_was_fitted_to_judge_nothing():
+    photos = range(500)
+    resnet50 = next(family for family in image_networks.in_alexnets_role("real") if family.key == "resnet50")
+    judged = image_networks.order(photos, 0, family=resnet50)
+    fitted = {500 * i // 48 for i in range(48)}
+    assert set(judged) == set(photos) - fitted
+    assert image_networks.order(photos, 0, 3, resnet50) == judged[:3]
+    # In the order of the others, so that networks are seen on the same photos.
+    assert judged == [i for i in image_networks.order(photos, 0) if i not in fitted]

@@ -56,8 +56,10 @@ def plan(setting: Setting) -> Plan:
     families = FAMILIES[setting.scale]
     sets = {family.key: image_networks.images(family, setting) for family in families}
     split = {
-        key: list(chunks(image_networks.order(data, setting.seed, FEWER.get(key, n)), chunk_size))
-        for key, data in sets.items()
+        family.key: list(
+            chunks(image_networks.order(sets[family.key], setting.seed, FEWER.get(family.key, n), family), chunk_size)
+        )
+        for family in families
     }
 
     def stage(_: Records) -> Sequence[Work]:

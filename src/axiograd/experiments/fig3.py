@@ -10,7 +10,7 @@ import torch
 
 from axiograd.experiments import image_networks
 from axiograd.experiments.chunks import Chunk, chunks, moments, stored
-from axiograd.experiments.image_networks import FAMILIES, Family
+from axiograd.experiments.image_networks import Family, in_figures
 from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work
 from axiograd.experiments.paper import FIG3_CONVERGED
 from axiograd.experiments.records import Records
@@ -21,11 +21,8 @@ from axiograd.report.charts import convergence_plot
 REFERENCE, ROWS = 300, 16
 #: Images in a piece, and images in all where not every one is measured.
 SIZES: Mapping[str, tuple[int, int | None]] = {"quick": (10, 20), "real": (2, 24), "full": (20, None)}
-
-
-def family_of(scale: Any) -> Family:
-    """The network in AlexNet's role."""
-    return FAMILIES[scale][0]
+#: Fewer images, and fewer in a piece, of a network that takes minutes for each.
+FEWER = {"resnet50": (1, 1)}
 
 
 def measure(family: Family, form: str, chunk: Chunk, setting: Setting) -> dict[str, Any]:
@@ -47,34 +44,38 @@ def measure(family: Family, form: str, chunk: Chunk, setting: Setting) -> dict[s
 
 def plan(setting: Setting) -> Plan:
     """All forms on a chunk before the next chunk."""
-    chunk_size, n = SIZES[setting.scale]
-    family = family_of(setting.scale)
-    data = image_networks.images(family, setting)
-    indices = image_networks.order(data, setting.seed, n)
+    families = in_figures(setting.scale)
+    data = image_networks.images(families[0], setting)
+    split: dict[str, list[Chunk]] = {}
+    for family in families:
+        size, n = FEWER.get(family.key, SIZES[setting.scale])
+        split[family.key] = list(chunks(image_networks.order(data, setting.seed, n, family), size))
 
     def stage(_: Records) -> Sequence[Work]:
         return [
             Work(
-                {"form": form, "images": chunk.key},
+                {"network": family.key, "form": form, "images": chunk.key},
                 partial(measure, family, form, chunk, setting),
                 len(chunk.indices),
             )
-            for chunk in chunks(indices, chunk_size)
+            for family in families
+            for chunk in split[family.key]
             for form in family.forms
         ]
 
-    settings = {**image_networks.described(setting), "images": len(indices), "scale": setting.scale}
-    return Plan(data.name, settings | {"network": family.label, "reference_steps": REFERENCE}, (stage,))
+    images = {family.label: split[family.key][-1].stop for family in families}
+    settings = {**image_networks.described(setting), "images": images, "scale": setting.scale}
+    return Plan(data.name, settings | {"reference_steps": REFERENCE}, (stage,))
 
 
 def curves(records: Records) -> dict[str, dict[int, float]]:
     """Mean difference in per cent of the mean |IG|, for each form and number of steps."""
-    family = family_of(records.settings["scale"])
     found = {}
-    for form in family.forms:
-        if pieces := records.find(form=form):
-            scale = moments(pieces, "scale").mean
-            found[family.name(form)] = {n: 100 * moments(pieces, str(n)).mean / scale for n in STEPS}
+    for family in in_figures(records.settings["scale"]):
+        for form in family.forms:
+            if pieces := records.find(network=family.key, form=form):
+                scale = moments(pieces, "scale").mean
+                found[family.name(form)] = {n: 100 * moments(pieces, str(n)).mean / scale for n in STEPS}
     return found
 
 
@@ -85,9 +86,13 @@ def table(records: Records) -> Table:
         (n, *(f"{curve[n]:.3g}" for curve in found.values()), "converged" if n >= FIG3_CONVERGED else None)
         for n in STEPS
     ]
-    images = moments(records.find(form=family_of(records.settings["scale"]).forms[0]), "scale").n
+    counts = {
+        family.label: moments(records.find(network=family.key, form=family.forms[0]), "scale").n
+        for family in in_figures(records.settings["scale"])
+    }
+    images = " and ".join(f"{n} images" + f" of {name}" * (len(counts) > 1) for name, n in counts.items() if n)
     note = (
-        f"Mean |IG(n) − IG({REFERENCE})| over components and {images} images, in per cent of the mean "
+        f"Mean |IG(n) − IG({REFERENCE})| over components and {images}, in per cent of the mean "
         f"|IG({REFERENCE})|; Gauss-Legendre, zero baseline, predicted class. The paper's figure shows AlexNet "
         f"and finds convergence after about {FIG3_CONVERGED} steps. On an X-DNN one step is the whole integral."
     )

@@ -60,6 +60,8 @@ class Family:
         return f"{self.label}, {form}"
 
 
+#: A strip whose weights were fitted to images.
+CALIBRATED = "calibrated"
 CONVERTED = ("regular", "stripped", "lifted")
 PAIR = ("regular", "X")
 FAMILIES: Mapping[Scale, tuple[Family, ...]] = {
@@ -68,7 +70,7 @@ FAMILIES: Mapping[Scale, tuple[Family, ...]] = {
         Family("squeezenet1_1", "SqueezeNet 1.1", CONVERTED, "AlexNet", SQUEEZENET),
         Family("mobilenet_v2", "MobileNetV2", CONVERTED, "VGG16", IMAGENET),
         Family("resnet18", "ResNet-18", CONVERTED, "ResNet-50", TINY_IMAGENET, step=10),
-        Family("resnet50", "ResNet-50", ("regular", "calibrated", "lifted"), "ResNet-50", CAFFE),
+        Family("resnet50", "ResNet-50", ("regular", CALIBRATED, "lifted"), "ResNet-50", CAFFE),
     ),
     "full": (
         Family("alexnet", "AlexNet", PAIR, "AlexNet", IMAGENET),
@@ -79,8 +81,13 @@ FAMILIES: Mapping[Scale, tuple[Family, ...]] = {
 
 
 def in_alexnets_role(scale: Scale) -> tuple[Family, ...]:
-    """Where the paper has AlexNet: SqueezeNet with real data; at full scale its other networks too."""
-    return FAMILIES[scale] if scale == "full" else FAMILIES[scale][:1]
+    """Where the paper has AlexNet: SqueezeNet, and ResNet-50 beside it; at full scale its other networks too."""
+    return FAMILIES[scale] if scale != "real" else (FAMILIES[scale][0], FAMILIES[scale][-1])
+
+
+def in_figures(scale: Scale) -> tuple[Family, ...]:
+    """As above, but at full scale AlexNet alone, as in the paper's figures."""
+    return in_alexnets_role(scale)[: 1 if scale == "full" else None]
 
 
 @dataclass(frozen=True)
@@ -128,9 +135,16 @@ def images(family: Family, setting: Setting, n_shapes: int = 200) -> Images:
     return imagenet_sample(transform=family.preprocess)
 
 
-def order(data: Images, seed: int, n: int | None = None) -> list[int]:
-    """The first n images of a random order: a part of them is a sample of all classes."""
-    return torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))[:n].tolist()
+def order(data: Images, seed: int, n: int | None = None, family: Family | None = None) -> list[int]:
+    """The first n images of a random order: a part of them is a sample of all classes.
+
+    Those that a form of the family was fitted to are not among them.
+    """
+    found: list[int] = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed)).tolist()
+    if family is not None and CALIBRATED in family.forms:
+        left_out = set(calibrating(len(data)) + calibrating(len(data), FITTED))
+        found = [i for i in found if i not in left_out]
+    return found[:n]
 
 
 def device() -> torch.device:
@@ -168,7 +182,7 @@ def network(family: Family, form: str, setting: Setting) -> nn.Module:
             data = images(family, setting)
             example = default_collate([data[i] for i in calibrating(len(data))])[0]
             fitted = None
-            if form == "calibrated":
+            if form == CALIBRATED:
                 fitted = default_collate([data[i] for i in calibrating(len(data), FITTED)])[0]
             found = to_xdnn(found, example, how="lift" if form == "lifted" else "strip", calibration=fitted).model
     found.eval().requires_grad_(False).to(device())

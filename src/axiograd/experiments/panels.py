@@ -19,7 +19,7 @@ from torch import Tensor
 from axiograd.attribution import Attribution, InputXGradient, IntegratedGradients, XGradient
 from axiograd.errors import DataMissingError, MissingExtraError
 from axiograd.experiments import image_networks
-from axiograd.experiments.image_networks import FAMILIES, Family, Images
+from axiograd.experiments.image_networks import Family, in_figures
 from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work
 from axiograd.experiments.paper import FIG2_LOW_CONTRAST
 from axiograd.experiments.records import Piece, Records
@@ -33,6 +33,8 @@ CONTRASTS = (1.0, FIG2_LOW_CONTRAST)
 #: Maps with longer sides are averaged over 2 × 2 pixels before they are kept.
 LARGEST = 128
 BYTE = 127
+#: At most so many images of a network that takes minutes for each.
+FEWER = {"resnet50": 1}
 
 
 @dataclass(frozen=True)
@@ -45,11 +47,13 @@ class Panel:
     #: The class whose first image is taken, by its index in ImageNet; otherwise the first of a random order.
     classes: tuple[int, ...] = ()
 
-    def chosen(self, data: Images, setting: Setting) -> list[int]:
+    def chosen(self, family: Family, setting: Setting) -> list[int]:
         """The images, by their place in the data set."""
+        data = image_networks.images(family, setting)
         wanted = [] if setting.scale == "quick" else list(self.classes)
         found = [i for c in wanted for i in (data.targets == c).nonzero().flatten().tolist()[:1]]
-        return (found or image_networks.order(data, setting.seed))[: self.images]
+        n = min(self.images, FEWER.get(family.key, self.images))
+        return (found or image_networks.order(data, setting.seed, family=family))[:n]
 
 
 def methods(family: Family, form: str, setting: Setting) -> dict[str, Attribution]:
@@ -85,7 +89,7 @@ def measure(family: Family, index: int, setting: Setting, folder: Path) -> dict[
     kept = {"maps": torch.stack([torch.stack(row) for row in rows])}
     if setting.scale == "quick":
         kept["image"] = (255 * family.preprocess.invert(inputs[0].cpu())).round().byte().contiguous()
-    path = folder / f"{setting.scale}.{index}.safetensors"
+    path = folder / f"{setting.scale}.{family.key}.{index}.safetensors"
     write_atomically(path, save(kept))
     label = data.classes[int(data.targets[index])]
     return {"class": label, "maps": path.name, "networks": {form: differences(found, form) for form in family.forms}}
@@ -114,31 +118,37 @@ def differences(found: dict[tuple[str, str, float], Tensor], form: str) -> dict[
 
 
 def plan(panel: Panel, setting: Setting) -> Plan:
-    """One piece per image."""
-    family = FAMILIES[setting.scale][0]
-    data = image_networks.images(family, setting)
+    """One piece per network and image."""
+    families = in_figures(setting.scale)
+    data = image_networks.images(families[0], setting)
 
     def stage(records: Records) -> Sequence[Work]:
         folder = records.path.parent
         return [
-            Work({"image": index}, partial(measure, family, index, setting, folder))
-            for index in panel.chosen(data, setting)
+            Work({"network": family.key, "image": index}, partial(measure, family, index, setting, folder))
+            for family in families
+            for index in panel.chosen(family, setting)
         ]
 
     settings = {**image_networks.described(setting), "steps": STEPS, "contrasts": list(CONTRASTS)}
-    return Plan(data.name, {**settings, "network": family.label, "scale": setting.scale}, (stage,))
+    return Plan(data.name, {**settings, "scale": setting.scale}, (stage,))
+
+
+def of_families(records: Records) -> list[tuple[Family, Piece]]:
+    """The pieces, network by network."""
+    families = in_figures(records.settings["scale"])
+    return [(family, piece) for family in families for piece in records.find(network=family.key)]
 
 
 def table(records: Records) -> Table:
     """One line per image and network."""
     rows: list[tuple[Cell, ...]] = []
-    family = FAMILIES[records.settings["scale"]][0]
-    for piece in records.pieces:
+    for family, piece in of_families(records):
         for form in family.forms:
             values = piece.values["networks"][form]
             high, low = (values[f"to_ig_{contrast:g}"] for contrast in CONTRASTS)
             change = (values["change_fast"], values["change_ig"])
-            rows.append((shown_class(piece), form, *(f"{value:.1e}" for value in (high, low, *change))))
+            rows.append((shown_class(piece), family.name(form), *(f"{value:.1e}" for value in (high, low, *change))))
     header = (
         "image", "network", "to IG, α = 1", f"to IG, α = {CONTRASTS[1]:g}", "change with contrast", "change of IG",
     )  # fmt: skip
@@ -156,29 +166,32 @@ def figure(records: Records, photos: dict[int, Any] | None = None) -> Any:
     """Rows are images at two contrasts, columns networks and methods."""
     from safetensors.torch import load_file
 
-    family = FAMILIES[records.settings["scale"]][0]
-    kept = [load_file(records.path.parent / piece.values["maps"]) for piece in records.pieces]
+    pieces = of_families(records)
+    kept = [load_file(records.path.parent / piece.values["maps"]) for _, piece in pieces]
     pictures = [
         tensors.get("image", (photos or {}).get(piece.key["image"]))
-        for piece, tensors in zip(records.pieces, kept, strict=True)
+        for (_, piece), tensors in zip(pieces, kept, strict=True)
     ]
-    shown = [("image", "")] * any(picture is not None for picture in pictures) + columns(family)
-    drawn = canvas.new_figure(1.25 * len(shown) + 0.5, 2 * 1.25 * len(kept) + 0.75)
-    axes = drawn.subplots(2 * len(kept), len(shown), squeeze=False)
-    for place, (piece, tensors, picture) in enumerate(zip(records.pieces, kept, pictures, strict=True)):
+    with_image = [("image", "")] * any(picture is not None for picture in pictures)
+    across = len(with_image) + max(len(columns(family)) for family, _ in pieces)
+    drawn = canvas.new_figure(1.25 * across + 0.5, 2 * 1.25 * len(kept) + 0.75)
+    axes = drawn.subplots(2 * len(kept), across, squeeze=False)
+    for place, ((family, piece), tensors, picture) in enumerate(zip(pieces, kept, pictures, strict=True)):
+        if place == 0 or pieces[place - 1][0] != family:
+            for each, (form, name) in zip(axes[2 * place], with_image + columns(family), strict=True):
+                canvas.title_axes(each, f"{form}\n{name}")
         for half, contrast in enumerate(CONTRASTS):
             line = list(axes[2 * place + half])
             for each in line:
                 canvas.picture_axes(each)
-            canvas.write_text(line[0].set_ylabel(f"{shown_class(piece)}\nα = {contrast:g}", fontsize=canvas.SMALL))
+            label = f"{family.label}\n{shown_class(piece)}\nα = {contrast:g}"
+            canvas.write_text(line[0].set_ylabel(label, fontsize=canvas.SMALL))
             if picture is not None:
                 seen = contrast * family.preprocess.normalise(to_pixels(picture))
                 line[0].imshow(to_image(family.preprocess.invert(seen).clamp(0, 1)))
             for each, values in zip(line[-len(columns(family)) :], tensors["maps"][half], strict=True):
                 each.imshow(values.numpy(), cmap=matplotlib_map(), vmin=-BYTE, vmax=BYTE, interpolation="nearest")
-    for each, (form, name) in zip(axes[0], shown, strict=True):
-        canvas.title_axes(each, f"{form}\n{name}")
-    averaged = "averaged over 2 × 2 pixels" if (family.preprocess.crop or 0) > LARGEST else ""
+    averaged = "averaged over 2 × 2 pixels" if (pieces[0][0].preprocess.crop or 0) > LARGEST else ""
     note = "each map has its own colours: blue speaks against the class, orange for it"
     canvas.note_figure(drawn, [note, "sum over channels", averaged])
     return drawn
@@ -198,10 +211,10 @@ def private_figure(records: Records, setting: Setting) -> Any:
     """With the photos, where they are at hand."""
     if setting.scale == "quick":
         return None
-    family = FAMILIES[setting.scale][0]
+    family = in_figures(setting.scale)[0]
     try:
         data = image_networks.images(family, setting)
-        chosen = [piece.key["image"] for piece in records.pieces]
+        chosen = {piece.key["image"] for piece in records.pieces}
         return figure(records, {index: family.preprocess.invert(data[index][0]).clamp(0, 1) for index in chosen})
     except DataMissingError:
         return None

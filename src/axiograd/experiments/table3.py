@@ -43,6 +43,8 @@ PERTURBED, PERTURBED_IMAGES = "Occlusion", 20
 ONLY = {"Input×Gradient (1)": False, "X-Gradient (1)": True}
 #: Images in a piece, and images in all where not every one is measured.
 SIZES: Mapping[str, tuple[int, int | None]] = {"quick": (40, 80), "real": (20, None), "full": (250, None)}
+#: Fewer images of a network that takes minutes for each, and fewer in a piece.
+FEWER = {"resnet50": (2, 6)}
 
 
 def measure(family: Family, form: str, method: str, chunk: Chunk, setting: Setting) -> dict[str, Any]:
@@ -63,10 +65,13 @@ def measure(family: Family, form: str, method: str, chunk: Chunk, setting: Setti
 
 def plan(setting: Setting) -> Plan:
     """All methods of a chunk before the next chunk, so that what is there is comparable at any time."""
-    chunk_size, n = SIZES[setting.scale]
     found = in_alexnets_role(setting.scale)
     data = image_networks.images(found[0], setting)
-    indices = image_networks.order(data, setting.seed, n)
+    split: dict[str, list[Chunk]] = {}
+    for family in found:
+        size, n = FEWER.get(family.key, SIZES[setting.scale])
+        indices = image_networks.order(image_networks.images(family, setting), setting.seed, n, family)
+        split[family.key] = list(chunks(indices, size))
 
     def stage(_: Records) -> Sequence[Work]:
         return [
@@ -76,15 +81,17 @@ def plan(setting: Setting) -> Plan:
                 # In forward passes: about two for a gradient, and the masked copies.
                 len(chunk.indices) * (64 + (2 * STEPS if method.startswith("IG") else 2)),
             )
-            for chunk in chunks(indices, chunk_size)
+            for number in range(max(map(len, split.values())))
             for family in found
+            for chunk in split[family.key][number : number + 1]
             for form in family.forms
             for method in METHODS
             if ONLY.get(method, form != "regular") == (form != "regular")
-            and (method != PERTURBED or chunk.start < PERTURBED_IMAGES)
+            and (method != PERTURBED or (family is found[0] and chunk.start < PERTURBED_IMAGES))
         ]
 
-    settings = {**image_networks.described(setting), "images": len(indices), "scale": setting.scale}
+    images = split[found[0].key][-1].stop
+    settings = {**image_networks.described(setting), "images": images, "scale": setting.scale}
     return Plan(data.name, settings, (stage,))
 
 
@@ -129,7 +136,8 @@ def orders(records: Records) -> tuple[int, list[Turned]]:
                     apart, papers = paired(ours, theirs, metric), paper[one][place] - paper[other][place]
                     n += papers != 0
                     if apart.mean * papers < 0:
-                        pair = f"{metric} of {one} minus {other}, {form}: {apart.text(2)} (paper {papers:+.2f})"
+                        pair = f"{metric} of {one} minus {other}, {family.name(form)}: {apart.text(2)} "
+                        pair += f"(paper {papers:+.2f})"
                         turned.append(Turned(pair, abs(apart.mean) > 2 * (apart.standard_error or 0)))
     return n, turned
 
@@ -171,9 +179,9 @@ def _sentences(records: Records) -> Iterator[str]:
         yield f"The other way round by more than two standard errors of the paired difference: {'; '.join(clear)}."
     if within := [each.said for each in turned if not each.clearly]:
         yield f"The other way round within two standard errors: {'; '.join(within)}."
-    if any("regular" in each.said for each in turned) and records.settings["scale"] == "real":
+    if any("SqueezeNet 1.1, regular" in each.said for each in turned):
         yield (
-            "On the regular network a likely reason is SqueezeNet's last ReLU: its scores are never negative, and many "
+            "On the regular SqueezeNet a likely reason is its last ReLU: its scores are never negative, and many "
             "masked images have the score 0, where AlexNet's go below."
         )
 
@@ -186,8 +194,9 @@ NOTES: Mapping[str, str] = {
     "quick": _COMMON + "The paper's columns are of AlexNet and X-AlexNet on ImageNet: other networks, other images, so "
     "only the order of the methods compares.",
     "real": _COMMON + "The paper's columns are of AlexNet and X-AlexNet on ImageNet's validation split; ours are of a "
-    "pretrained SqueezeNet 1.1 and the X-DNNs made of it without training, on photos that it was probably trained on, "
-    "so that at best the order of the methods compares, and not the numbers.",
+    "pretrained SqueezeNet 1.1, a pretrained ResNet-50 and the X-DNNs made of them without training, on photos that "
+    "they were probably trained on, so that at best the order of the methods compares, and not the numbers. The "
+    f"calibrated ResNet-50 is a strip that was fitted to {image_networks.FITTED} photos, none of which judges.",
     "full": _COMMON,
 }
 
