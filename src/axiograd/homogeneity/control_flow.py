@@ -6,6 +6,7 @@ from torch import fx
 
 from axiograd.homogeneity.domain import UNKNOWN, Value, of_degree
 from axiograd.homogeneity.rules.call import Call, flatten, is_invariant
+from axiograd.homogeneity.tracing.nodes import placeholders
 from axiograd.homogeneity.tracing.private_torch import is_higher_order
 
 if TYPE_CHECKING:
@@ -61,8 +62,7 @@ def _run(interpreter: "Interpreter", body: fx.GraphModule, operands: list[Any]) 
     from axiograd.homogeneity.interpret import Interpreter as Walk
 
     walk = Walk(body, interpreter.report)
-    placeholders = [n for n in body.graph.nodes if n.op == "placeholder"]
-    walk.environment.update(zip(placeholders, operands, strict=True))
+    walk.environment.update(zip(placeholders(body.graph), operands, strict=True))
     walk.run(body.graph.nodes)
     interpreter.visits += walk.visits
     output = next(n for n in body.graph.nodes if n.op == "output")

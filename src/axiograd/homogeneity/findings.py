@@ -5,6 +5,7 @@ from typing import Any
 from torch import fx
 
 from axiograd.homogeneity.certificate import Epsilon, Violation
+from axiograd.homogeneity.tracing.nodes import title
 from axiograd.homogeneity.tracing.places import locate
 
 
@@ -26,9 +27,7 @@ class Findings:
 
     def epsilon(self, node: fx.Node, size: float) -> None:
         place = locate(node)
-        schema = getattr(node.target, "_schema", None)
-        op = str(node.target) if schema is None else schema.name.replace("::", ".")
-        self._epsilons[Epsilon(place.module, op, place.source, size)] = None
+        self._epsilons[Epsilon(place.module, title(node.target), place.source, size)] = None
 
     def assume(self, text: str) -> None:
         self._assumptions[text] = None

@@ -17,6 +17,7 @@ from axiograd.homogeneity.rules.backward import require_derivative
 from axiograd.homogeneity.rules.blank import UNINITIALISED, follow_blank, uninitialised
 from axiograd.homogeneity.rules.call import Call, Sink, as_value, flatten, is_invariant
 from axiograd.homogeneity.tracing.cuts import is_training
+from axiograd.homogeneity.tracing.nodes import attribute, op_name, schema_of, title
 from axiograd.homogeneity.tracing.private_torch import is_operator
 
 #: What a node stands for: a value, or a tuple of them.
@@ -84,14 +85,12 @@ class Interpreter:
             return Value(degree=0.0, constant=self._fold(node, args, kwargs, values))
         if not is_operator(node.target):
             return self._python(node, args, values)
-        if node.target._schema.name in UNINITIALISED:  # noqa: SLF001 - no public name
+        if op_name(node) in UNINITIALISED:
             return uninitialised(node)
-        return self._operator(node, node.target._schema.name, _bind(node, args, kwargs), values)  # noqa: SLF001
+        return self._operator(node, op_name(node), _bind(node, args, kwargs), values)
 
     def _attribute(self, node: fx.Node) -> Known:
-        owner: Any = self.module
-        for part in str(node.target).split("."):
-            owner = getattr(owner, part)
+        owner = attribute(self.module, str(node.target))
         if isinstance(owner, torch.nn.Module):
             return owner
         return Value(degree=0.0, constant=Constant(lambda: owner, (str(node.target),)))
@@ -105,7 +104,7 @@ class Interpreter:
         if name is not None and all(v.offset is None for v in values):
             keys = ("self", "exponent") if name == "aten::pow" else ("self", "other")
             return self._operator(node, name, dict(zip(keys, args, strict=False)), values)
-        return self._operator(node, _title(node.target), {}, values)
+        return self._operator(node, title(node.target), {}, values)
 
     def _operator(self, node: fx.Node, name: str, arguments: dict[str, Any], values: list[Value]) -> Known:
         if any(v.offset is not None for v in values):
@@ -201,7 +200,7 @@ class Interpreter:
             kind = "integers, which jump as the input scales"
         self.report.violation(
             node,
-            op=_title(node.target),
+            op=title(node.target),
             reason=f"A value of degree {value.degree or 0:g} is rounded to {kind}.",
             fix="Keep it in floating point of 16 bits or more, or round values of degree 0 only.",
             kind="rounding",
@@ -211,9 +210,7 @@ class Interpreter:
     def _is_random(self, node: fx.Node) -> bool:
         if not is_operator(node.target):
             return False
-        return (
-            torch.Tag.nondeterministic_seeded in node.target.tags or node.target._schema.name in UNINITIALISED  # noqa: SLF001
-        )
+        return torch.Tag.nondeterministic_seeded in node.target.tags or op_name(node) in UNINITIALISED
 
     def _fold(self, node: fx.Node, args: Any, kwargs: Any, values: list[Value]) -> Constant:
         names = dict.fromkeys(name for v in values if v.constant is not None for name in v.constant.names)
@@ -230,7 +227,7 @@ class _AssumptionsOnly(Silent):
 
 def _compute(node: fx.Node, args: Any, kwargs: Any) -> Any:
     target: Callable[..., Any] = node.target  # type: ignore[assignment]
-    schema = getattr(target, "_schema", None)
+    schema = schema_of(target)
     given = materialise([args, kwargs])
     if schema is not None and schema.is_mutable:
         # The numbers are the user's own tensors: an in-place operator works on a copy.
@@ -253,9 +250,9 @@ def materialise(item: Any) -> Any:
 
 
 def _bind(node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
-    schema = node.target._schema  # type: ignore[union-attr]  # noqa: SLF001 - the one home of the schema
-    bound = {a.name: a.default_value for a in schema.arguments if a.has_default_value()}
-    names = [a.name for a in schema.arguments]
+    known = schema_of(node.target).arguments
+    bound = {a.name: a.default_value for a in known if a.has_default_value()}
+    names = [a.name for a in known]
     given = {**dict(zip(names, args, strict=False)), **kwargs}
     # In the order of the schema, so that "the first tensor" means what it says.
     return {name: given.get(name, bound.get(name)) for name in names if name in given or name in bound}
@@ -273,10 +270,3 @@ def _without_offset(item: Any) -> Any:
 def _filled(item: Any) -> Any:
     """Memory that is read before it was written holds numbers that do not scale."""
     return pytree.tree_map_only(Value, lambda v: v if v.blank is None else of_degree(0), item)
-
-
-def _title(target: Any) -> str:
-    schema = getattr(target, "_schema", None)
-    if schema is not None:
-        return str(schema.name).replace("::", ".")
-    return str(getattr(target, "__name__", target))

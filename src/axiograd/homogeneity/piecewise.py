@@ -13,10 +13,10 @@ from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
 from axiograd.homogeneity.certificate import Violation
-from axiograd.homogeneity.rules.axes import argument
 from axiograd.homogeneity.rules.piecewise import GATES, IN, LINEAR, LISTED, PRODUCTS, STEPS
 from axiograd.homogeneity.tracing.aliases import bodies
 from axiograd.homogeneity.tracing.cuts import ancestors
+from axiograd.homogeneity.tracing.nodes import argument, nodes_in, op_name, placeholders, schema_of
 from axiograd.homogeneity.tracing.places import locate
 from axiograd.homogeneity.tracing.program import Program
 
@@ -29,7 +29,8 @@ def curved_operators(program: Program, moving: set[str]) -> tuple[Violation, ...
     """What keeps the outputs from being affine in the inputs named; nothing if they are."""
     walk = _PiecewiseWalk()
     nodes = list(program.graph_module.graph.nodes)
-    walk.state.update({node: _AFFINE if node.name in moving else _FIXED for node in nodes if node.op == "placeholder"})
+    inputs = placeholders(program.graph_module.graph)
+    walk.state.update({node: _AFFINE if node.name in moving else _FIXED for node in inputs})
     outputs = [node for node in nodes if node.name in {o for o in program.outputs if isinstance(o, str)}]
     needed = ancestors(outputs)
     walk.run(node for node in nodes if node in needed)
@@ -49,7 +50,7 @@ class _PiecewiseWalk:
 
     def of(self, item: Any) -> int:
         """The most that any node in an argument moves."""
-        return max((self.state[n] for n in pytree.tree_leaves(item) if isinstance(n, fx.Node)), default=_FIXED)
+        return max((self.state[n] for n in nodes_in(item)), default=_FIXED)
 
     def _visit(self, node: fx.Node) -> int:
         moves = self.of((node.args, node.kwargs))
@@ -82,15 +83,14 @@ class _PiecewiseWalk:
             moving = sum(any(self.of(argument(node, a)) for a in group) for group in PRODUCTS[name])
             return "Two factors that both depend on the input are multiplied." if moving > 1 else None
         if name in LISTED:
-            factors = [n for n in pytree.tree_leaves((node.args, node.kwargs)) if isinstance(n, fx.Node)]
-            moving = sum(self.of(factor) for factor in factors)
+            moving = sum(self.of(factor) for factor in nodes_in((node.args, node.kwargs)))
             return "Two factors that both depend on the input are multiplied." if moving > 1 else None
         if name in IN:
             if argument(node, "training", default=False) is True:
                 return "The input is normalised by statistics of its own."
             if argument(node, "rounding_mode") is not None:
                 return "A quotient is rounded."
-            others = {a.name for a in node.target._schema.arguments} - set(IN[name])  # type: ignore[union-attr]  # noqa: SLF001
+            others = {a.name for a in schema_of(node.target).arguments} - set(IN[name])
             moves = any(self.of(argument(node, other)) for other in others)
             return "It is steered by a value that depends on the input." if moves else None
         return "It is no linear operator and no gate."
@@ -101,7 +101,7 @@ class _PiecewiseWalk:
             return None
         (body,) = bodies(node)
         place = next(i for i, a in enumerate(node.args) if isinstance(a, fx.Node) and a.op == "get_attr")
-        inner = [n for n in body.graph.nodes if n.op == "placeholder"]
+        inner = placeholders(body.graph)
         self.state.update({n: self.of(a) for n, a in zip(inner, node.args[place + 1 :], strict=True)})
         self.run(body.graph.nodes)
         results = next(n for n in body.graph.nodes if n.op == "output").all_input_nodes
@@ -110,11 +110,10 @@ class _PiecewiseWalk:
 
 
 def _name(node: fx.Node) -> str:
-    schema = getattr(node.target, "_schema", None)
-    if schema is None:
+    name = op_name(node)
+    if not name:
         python = getattr(node.target, "__name__", "")
-        return {"add": "aten::add", "sub": "aten::sub", "mul": "", "neg": "aten::neg"}.get(python, "")
-    name = str(schema.name)
+        return {"add": "aten::add", "sub": "aten::sub", "neg": "aten::neg"}.get(python, "")
     return name[:-1] if name.endswith("_") and not name.endswith("__") else name
 
 

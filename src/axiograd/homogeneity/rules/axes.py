@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, fx
 
 from axiograd.homogeneity.rules.registry import aten
+from axiograd.homogeneity.tracing.nodes import argument, op_name, shape_of
 
 _DEPTH = 10
 Labels = tuple[int | None, ...]
@@ -22,24 +23,14 @@ MOVES = frozenset({"aten::slice"}) | _SAME | _WIDER | _RESHAPED | frozenset(aten
 
 
 def name_of(node: fx.Node) -> str:
-    schema = getattr(node.target, "_schema", None)
-    return schema.name.rstrip("_") if schema is not None else ""
-
-
-def argument(node: fx.Node, name: str, default: Any = None) -> Any:
-    """An argument by its name in the operator's schema."""
-    schema = getattr(node.target, "_schema", None)
-    for i, known in enumerate(schema.arguments if schema is not None else ()):
-        if known.name == name:
-            given = node.args[i] if i < len(node.args) else node.kwargs.get(name)
-            return default if given is None else given
-    return default
+    """The operator's name; that of its functional twin where it works in place."""
+    return op_name(node).rstrip("_")
 
 
 def sizes(node: fx.Node) -> tuple[str, ...] | None:
     """Sizes as text, because comparing symbolic ones as numbers would ask for a proof."""
-    value = node.meta.get("val")
-    return tuple(map(str, value.shape)) if isinstance(value, Tensor) else None
+    shape = shape_of(node)
+    return None if shape is None else tuple(map(str, shape))
 
 
 def widened(labels: Labels, dims: int) -> Labels:

@@ -3,10 +3,11 @@
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
-from torch import Tensor, fx
+from torch import fx
 
 from axiograd.homogeneity.domain import Conflict, Value, join, number, of_degree, product, same
 from axiograd.homogeneity.rules.sentences import CONSTANT_FIX, DEGREES_FIX, describe_constants, plural_degrees
+from axiograd.homogeneity.tracing.nodes import shape_of
 
 #: A larger "epsilon" is a constant like any other.
 LARGEST_EPSILON = 1e-3
@@ -69,11 +70,9 @@ class Call:
         """Degree of an argument; 0 for one that has every degree."""
         return self.value(name).degree or 0.0
 
-    def shape(self, argument: int = 0) -> tuple[Any, ...]:
-        """Sizes of a positional tensor argument."""
-        node = self.node.args[argument]
-        value = node.meta.get("val") if isinstance(node, fx.Node) else None
-        return tuple(value.shape) if isinstance(value, Tensor) else ()
+    def shape(self) -> tuple[Any, ...]:
+        """Sizes of the first argument."""
+        return shape_of(self.node.args[0]) or ()
 
     def report(self, reason: str, fix: str, *, kind: str = "activation", parameters: tuple[str, ...] = ()) -> None:
         self.sound = False

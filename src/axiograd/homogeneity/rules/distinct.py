@@ -8,14 +8,15 @@ import torch
 from torch import Tensor, fx
 
 from axiograd.homogeneity.domain import Value
-from axiograd.homogeneity.rules.axes import MOVES, argument, moved, name_of, sizes
+from axiograd.homogeneity.rules.axes import MOVES, moved, name_of, sizes
+from axiograd.homogeneity.tracing.nodes import argument, shape_of
 
 Known = Mapping[fx.Node, Any]
 
 
 def distinct(node: Any, dim: int, known: Known, size: object = None) -> bool:
     """No number occurs twice along a dimension of an index; `size`: that of the dimension it counts in."""
-    shape = _shape(node)
+    shape = shape_of(node)
     if shape is None:
         return False
     if not shape or _is_one(shape[dim % len(shape)]):
@@ -27,7 +28,7 @@ def distinct(node: Any, dim: int, known: Known, size: object = None) -> bool:
     name = name_of(node)
     if name in MOVES:
         source = node.args[0]
-        labels, before = moved(node, tuple(range(len(_shape(source) or ())))), sizes(source)
+        labels, before = moved(node, tuple(range(len(shape_of(source) or ())))), sizes(source)
         along = None if labels is None else labels[dim]
         # Expanding a dimension repeats its one number.
         if along is None or before is None or before[along] != str(shape[dim]):
@@ -38,7 +39,7 @@ def distinct(node: Any, dim: int, known: Known, size: object = None) -> bool:
 
 def distinct_together(indices: list[tuple[Any, object]], known: Known) -> bool:
     """No two places of a group of indices, one for each dimension that it counts in, are the same."""
-    shapes = [_shape(node) for node, _ in indices]
+    shapes = [shape_of(node) for node, _ in indices]
     if any(shape is None for shape in shapes):
         return False
     if any(node.meta["val"].dtype in {torch.bool, torch.uint8} for node, _ in indices):
@@ -90,11 +91,6 @@ def no_overlap(size: list[Any], stride: list[Any]) -> bool:
 def _each(value: Any, dims: int) -> list[Any]:
     given = [value] if isinstance(value, int) else list(value)
     return given * dims if len(given) == 1 else given
-
-
-def _shape(node: Any) -> tuple[Any, ...] | None:
-    value = node.meta.get("val") if isinstance(node, fx.Node) else None
-    return tuple(value.shape) if isinstance(value, Tensor) else None
 
 
 def _is_one(size: Any) -> bool:

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, fx
 
 from axiograd.homogeneity.domain import Value
-from axiograd.homogeneity.rules.axes import alike, argument, name_of
+from axiograd.homogeneity.rules.axes import alike, name_of
 from axiograd.homogeneity.rules.registry import aten
+from axiograd.homogeneity.tracing.nodes import argument, shape_of
 
 Known = Mapping[fx.Node, Any]
 _DEPTH = 8
@@ -20,7 +21,7 @@ _TURNS = frozenset(aten("t numpy_T mT adjoint"))
 
 def symmetric(node: Any, known: Known, depth: int = 0) -> bool:
     """The matrix equals its transpose on every input."""
-    shape = _shape(node)
+    shape = shape_of(node)
     if shape is None or len(shape) < 2 or depth >= _DEPTH or node.meta["val"].is_complex():  # noqa: PLR2004 - a matrix
         return False
     if shape[-1] == 1 and shape[-2] == 1:
@@ -65,7 +66,7 @@ def _pair(name: str, a: Any, b: Any, known: Known, depth: int) -> bool:
 
 def _is_number(item: Any) -> bool:
     """One number for a whole matrix."""
-    shape = _shape(item)
+    shape = shape_of(item)
     return isinstance(item, int | float) or (
         shape is not None and all(n == 1 for n in shape[-2:] if isinstance(n, int))
     )
@@ -79,20 +80,15 @@ def _is_transpose(a: Any, b: Any) -> bool:
     # A column and the same as a row.
     if name_of(a) != "aten::unsqueeze" or name_of(b) != "aten::unsqueeze" or not alike(a.args[0], b.args[0]):
         return False
-    dims = len(_shape(a) or ())
+    dims = len(shape_of(a) or ())
     return {argument(n, "dim") % dims for n in (a, b)} == {dims - 2, dims - 1}
 
 
 def _transposes(node: fx.Node) -> bool:
     """Swaps the last two dimensions and does nothing else."""
-    name, dims = name_of(node), len(_shape(node) or ())
+    name, dims = name_of(node), len(shape_of(node) or ())
     if name == "aten::transpose":
         return {argument(node, "dim0") % dims, argument(node, "dim1") % dims} == {dims - 2, dims - 1}
     if name == "aten::permute":
         return [d % dims for d in argument(node, "dims")] == [*range(dims - 2), dims - 1, dims - 2]
     return name in _TURNS
-
-
-def _shape(node: Any) -> tuple[Any, ...] | None:
-    value = node.meta.get("val") if isinstance(node, fx.Node) else None
-    return tuple(value.shape) if isinstance(value, Tensor) else None

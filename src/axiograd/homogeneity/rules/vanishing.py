@@ -14,7 +14,6 @@ from axiograd.homogeneity.rules.axes import (
     Labels,
     aligned,
     alike,
-    argument,
     moved,
     name_of,
     reduced,
@@ -24,6 +23,7 @@ from axiograd.homogeneity.rules.axes import (
 )
 from axiograd.homogeneity.rules.registry import aten
 from axiograd.homogeneity.rules.sign import sign
+from axiograd.homogeneity.tracing.nodes import argument
 
 _DEPTH = 10
 #: Zero exactly where their argument is.

@@ -5,11 +5,18 @@ target, nor at anything that shares memory with it. Where that is not certain, t
 """
 
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 from torch import fx
 
+from axiograd.homogeneity.tracing.nodes import (
+    arguments,
+    attribute,
+    nodes_in,
+    op_name,
+    placeholders,
+    schema_of,
+)
 from axiograd.homogeneity.tracing.private_torch import is_composite, is_operator
 
 _BATCH_NORM = "aten::batch_norm"
@@ -74,7 +81,7 @@ def read_as_functional(graph: fx.Graph) -> bool:
     for node in graph.nodes:
         if node.op != "call_function" or not is_operator(node.target) or not any(mutated(node)):
             continue
-        name = node.target._schema.name.removeprefix("aten::")  # noqa: SLF001
+        name = op_name(node).removeprefix("aten::")
         twin = getattr(getattr(torch.ops.aten, name.removesuffix("_"), None), node.target._overloadname, None)  # noqa: SLF001
         # In place, a result keeps the target's dtype; the twin's is the wider one.
         if twin is not None and {_dtype(n) for n in (node, *node.all_input_nodes)} == {_dtype(node)}:
@@ -84,25 +91,19 @@ def read_as_functional(graph: fx.Graph) -> bool:
 
 def bodies(node: fx.Node) -> Iterable[fx.GraphModule]:
     """The programs inside a higher-order operator."""
-    if node.op != "call_function" or getattr(node.target, "_schema", None) is not None:
+    if node.op != "call_function" or op_name(node):
         return
     for argument in node.all_input_nodes:
         if argument.op == "get_attr" and node.graph.owning_module is not None:
-            found = _attribute(node.graph.owning_module, str(argument.target))
+            found = attribute(node.graph.owning_module, str(argument.target))
             if isinstance(found, fx.GraphModule):
                 yield found
-
-
-def _attribute(owner: Any, path: str) -> Any:
-    for part in path.split("."):
-        owner = getattr(owner, part, None)
-    return owner
 
 
 def undeclared_aliases(graph: fx.Graph) -> set[str]:
     """Names of operators that may return their argument undeclared; functionalisation must look inside."""
     targets = [node.target for node in graph.nodes if node.op == "call_function" and is_composite(node.target)]
-    schemas = [getattr(target, "_schema", None) for target in targets]
+    schemas = [schema_of(target) for target in targets]
     return {
         s.name
         for s in schemas
@@ -113,8 +114,7 @@ def undeclared_aliases(graph: fx.Graph) -> set[str]:
 def remove_idle_dropout(graph: fx.Graph) -> None:
     """Dropout in eval mode is its argument; functionalisation takes it for a copy: in-place changes get lost."""
     for node in list(graph.nodes):
-        schema = getattr(node.target, "_schema", None)
-        if schema is not None and schema.name.rstrip("_") in _DROPOUT and node.args[2] is False:
+        if op_name(node).rstrip("_") in _DROPOUT and node.args[2] is False:
             node.replace_all_uses_with(node.args[0])
             graph.erase_node(node)
 
@@ -134,7 +134,7 @@ def mutated(node: fx.Node) -> Iterable[fx.Node]:
     """Arguments that the operator writes into."""
     if node.op != "call_function":
         return
-    schema = getattr(node.target, "_schema", None)
+    schema = schema_of(node.target)
     if schema is None:
         for body in bodies(node):
             yield from _operands(node, body.graph, _written(body.graph))
@@ -142,9 +142,9 @@ def mutated(node: fx.Node) -> Iterable[fx.Node]:
     if schema.name == _BATCH_NORM and node.args[5] is True:
         # Undeclared in the schema: training updates the running statistics.
         yield from (a for a in node.args[3:5] if isinstance(a, fx.Node))
-    for argument, value in _bound(node):
+    for argument, value in arguments(node):
         if argument.alias_info is not None and argument.alias_info.is_write:
-            yield from _nodes(value)
+            yield from nodes_in(value)
 
 
 def _written(graph: fx.Graph) -> set[fx.Node]:
@@ -162,7 +162,7 @@ def _returned(graph: fx.Graph) -> set[fx.Node]:
 
 def _placeholders_behind(graph: fx.Graph, aliases: Aliases, nodes: Iterable[fx.Node]) -> set[fx.Node]:
     roots = {aliases.root(node) for node in nodes}
-    return {node for node in graph.nodes if node.op == "placeholder" and aliases.root(node) in roots}
+    return {node for node in placeholders(graph) if aliases.root(node) in roots}
 
 
 def _operands(node: fx.Node, body: fx.Graph, chosen: set[fx.Node]) -> list[fx.Node]:
@@ -170,16 +170,16 @@ def _operands(node: fx.Node, body: fx.Graph, chosen: set[fx.Node]) -> list[fx.No
 
     A no_grad or autocast block is called with (what it sets, its body, *what the body is given).
     """
-    placeholders = [n for n in body.nodes if n.op == "placeholder"]
-    given = list(node.args[len(node.args) - len(placeholders) :])
+    inner = placeholders(body)
+    given = list(node.args[len(node.args) - len(inner) :])
     if str(node.target).startswith("wrap_with_") and all(isinstance(n, fx.Node) and n.op != "get_attr" for n in given):
-        return [n for p, n in zip(placeholders, given, strict=False) if p in chosen and isinstance(n, fx.Node)]
+        return [n for p, n in zip(inner, given, strict=False) if p in chosen and isinstance(n, fx.Node)]
     return [n for n in node.all_input_nodes if n.op != "get_attr"] if chosen else []
 
 
 def _shared(node: fx.Node) -> Iterable[fx.Node]:
     """Arguments whose memory the result may share."""
-    schema = getattr(node.target, "_schema", None)
+    schema = schema_of(node.target)
     if schema is None:
         inside = list(bodies(node))
         if not inside or not str(node.target).startswith("wrap_with_"):
@@ -190,26 +190,9 @@ def _shared(node: fx.Node) -> Iterable[fx.Node]:
     if is_composite(node.target):
         # A result of another dtype is a new tensor; operators that read bits as another dtype declare it.
         return [n for n in node.all_input_nodes if _dtype(n) in {None, _dtype(node)} or _dtype(node) is None]
-    return [n for argument, value in _bound(node) if argument.alias_info is not None for n in _nodes(value)]
+    return [n for argument, value in arguments(node) if argument.alias_info is not None for n in nodes_in(value)]
 
 
 def _dtype(node: fx.Node) -> torch.dtype | None:
     value = node.meta.get("val")
     return value.dtype if isinstance(value, torch.Tensor) else None
-
-
-def _bound(node: fx.Node) -> Iterable[tuple[Any, Any]]:
-    arguments = node.target._schema.arguments  # type: ignore[union-attr]  # noqa: SLF001 - the one home of the schema
-    for argument, value in zip(arguments, node.args, strict=False):
-        yield argument, value
-    for argument in arguments[len(node.args) :]:
-        if argument.name in node.kwargs:
-            yield argument, node.kwargs[argument.name]
-
-
-def _nodes(value: Any) -> list[fx.Node]:
-    if isinstance(value, fx.Node):
-        return [value]
-    if isinstance(value, list | tuple):
-        return [n for item in value for n in _nodes(item)]
-    return []

@@ -12,6 +12,7 @@ from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
 from axiograd.homogeneity.tracing.aliases import Aliases, bodies, mutated
+from axiograd.homogeneity.tracing.nodes import argument, is_real, nodes_in, op_name, placeholders, schema_of
 
 _CUTS = {"aten::detach", "aten::detach_", "aten::item", "aten::_local_scalar_dense"}
 #: Nothing but the shape of an argument counts.
@@ -36,7 +37,7 @@ def gradient_cuts(graph: fx.Graph, scaling: set[str]) -> list[fx.Node]:
     cuts: list[tuple[fx.Node, fx.Node]] = []
     for node in graph.nodes:
         moving = {n for n in node.all_input_nodes if n in tainted or aliases.root(n) in stained}
-        if (node.name not in scaling and not moving) or _name(node) in _SHAPE_ONLY:
+        if (node.name not in scaling and not moving) or op_name(node) in _SHAPE_ONLY:
             continue
         # What is written in place is seen under every name of the memory.
         written = [aliases.root(target) for target in mutated(node)]
@@ -55,24 +56,24 @@ def gradient_cuts(graph: fx.Graph, scaling: set[str]) -> list[fx.Node]:
 
 def _operands(node: fx.Node, body: fx.GraphModule, moving: set[fx.Node]) -> set[str]:
     """Names inside a body of what moves outside; operands come last."""
-    placeholders = [n for n in body.graph.nodes if n.op == "placeholder"]
-    given = pytree.tree_leaves(node.args)[-len(placeholders) :] if placeholders else []
-    return {inside.name for inside, outside in zip(placeholders, given, strict=True) if outside in moving}
+    inner = placeholders(body.graph)
+    given = pytree.tree_leaves(node.args)[-len(inner) :] if inner else []
+    return {inside.name for inside, outside in zip(inner, given, strict=True) if outside in moving}
 
 
 def _loses(node: fx.Node, moving: set[fx.Node]) -> bool:
     """A result that is used depends on an argument without carrying its gradient."""
-    schema = getattr(node.target, "_schema", None)
+    schema = schema_of(node.target)
     if schema is None or not isinstance(node.target, torch._ops.OpOverload):  # noqa: SLF001 - no public name
         return False
     if schema.name in _CARELESS:
         return True
     used = _used(node)
-    for place, (argument, given) in enumerate(zip(schema.arguments, node.args, strict=False)):
-        if argument.name.startswith("running_") and given in moving and not is_training(node):
+    for place, (one, given) in enumerate(zip(schema.arguments, node.args, strict=False)):
+        if one.name.startswith("running_") and given in moving and not is_training(node):
             return True
-        attached = any(n in moving and isinstance(n.meta.get("val"), Tensor) and _is_floating(n) for n in _nodes(given))
-        if attached and not _is_unread(node, argument.name):
+        tensors = [n for n in nodes_in(given) if n in moving and isinstance(n.meta.get("val"), Tensor)]
+        if any(_is_floating(n) for n in tensors) and not _is_unread(node, one.name):
             carries = _carries(node, place)
             if any(i < len(carries) and not carries[i] for i in used):
                 return True
@@ -80,7 +81,7 @@ def _loses(node: fx.Node, moving: set[fx.Node]) -> bool:
 
 
 def _is_unread(node: fx.Node, argument: str) -> bool:
-    name = _name(node).removeprefix("aten::").rstrip("_")
+    name = op_name(node).removeprefix("aten::").rstrip("_")
     if argument.startswith("running_"):
         return is_training(node)
     return name in _UNREAD.get(argument, ())
@@ -88,11 +89,9 @@ def _is_unread(node: fx.Node, argument: str) -> bool:
 
 def is_training(node: fx.Node) -> bool:
     """A batch norm that reads the batch's own statistics."""
-    if "_norm" not in _name(node):
+    if "_norm" not in op_name(node):
         return False
-    names = [a.name for a in node.target._schema.arguments]  # type: ignore[union-attr]  # noqa: SLF001 - no public name
-    flags = (names.index(name) for name in ("training", "use_input_stats") if name in names)
-    return any(node.args[i] is True for i in flags if i < len(node.args))
+    return any(argument(node, name) is True for name in ("training", "use_input_stats"))
 
 
 def _used(node: fx.Node) -> list[int]:
@@ -119,7 +118,7 @@ def _ask(node: fx.Node, place: int) -> tuple[bool, ...]:
         item = item.meta.get("val") if isinstance(item, fx.Node) else item
         if isinstance(item, Tensor):
             item = _real_like(item) if passed_by else item.detach().clone()
-            return item.requires_grad_().clone() if attached and _is_real(item) else item
+            return item.requires_grad_().clone() if attached and is_real(item) else item
         return item
 
     try:
@@ -133,7 +132,7 @@ def _ask(node: fx.Node, place: int) -> tuple[bool, ...]:
     except Exception:  # noqa: BLE001 - what cannot be asked is left to the numerical test
         return ()
     results = results if isinstance(results, list | tuple) else [results]
-    return tuple(not isinstance(r, Tensor) or not _is_real(r) or _has_derivative(r) for r in results)
+    return tuple(not isinstance(r, Tensor) or not is_real(r) or _has_derivative(r) for r in results)
 
 
 def _has_derivative(result: Tensor) -> bool:
@@ -161,7 +160,7 @@ def _needed(graph: fx.Graph, aliases: Aliases) -> set[fx.Node]:
 
 def cut_name(node: fx.Node) -> str:
     """The cut in the user's words."""
-    name = _name(node)
+    name = op_name(node)
     if name.startswith("aten::detach"):
         return "detach"
     return "no_grad" if not name else "item" if name in _CUTS else name.replace("::", ".")
@@ -178,29 +177,14 @@ def ancestors(nodes: Iterable[fx.Node]) -> set[fx.Node]:
     return seen
 
 
-def _name(node: fx.Node) -> str:
-    schema = getattr(node.target, "_schema", None)
-    return "" if schema is None else schema.name
-
-
-def _nodes(value: Any) -> list[fx.Node]:
-    return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, fx.Node)]
-
-
 def _cuts(node: fx.Node) -> bool:
     if node.op != "call_function":
         return False
-    if _name(node):
-        return _name(node) in _CUTS
+    if op_name(node):
+        return op_name(node) in _CUTS
     return str(node.target) == "wrap_with_set_grad_enabled" and node.args[0] is False
 
 
 def _is_floating(node: fx.Node) -> bool:
     leaves = pytree.tree_leaves(node.meta.get("val"))
-    return any(_is_real(v) for v in leaves) or not leaves
-
-
-def _is_real(value: object) -> bool:
-    if isinstance(value, Tensor):
-        return value.is_floating_point() or value.is_complex()
-    return isinstance(value, float | torch.SymFloat)
+    return any(is_real(v) for v in leaves) or not leaves

@@ -26,6 +26,7 @@ from axiograd.homogeneity.tracing.aliases import (
     remove_idle_dropout,
     undeclared_aliases,
 )
+from axiograd.homogeneity.tracing.nodes import op_name, schema_of
 from axiograd.homogeneity.tracing.places import record_user_lines
 from axiograd.homogeneity.tracing.private_torch import hidden_cuts_shown
 from axiograd.homogeneity.tracing.sizes import Sizes, sizes_of
@@ -183,15 +184,10 @@ def _named_keywords(module: nn.Module, kwargs: dict[str, Any]) -> Iterator[None]
         del vars(module)["forward"]
 
 
-def _name(op: Any) -> str:
-    schema = getattr(op, "_schema", None)
-    return schema.name if schema is not None else ""
-
-
 def _parts_of(names: set[str]) -> dict[Any, Callable[..., Any]]:
     """How torch takes operators apart: the table takes longer than many a proof, and ATen's does not change."""
     whole = _decompositions() if all(name.startswith("aten::") for name in names) else dict(default_decompositions())
-    return {op: how for op, how in whole.items() if _name(op) in names}
+    return {op: how for op, how in whole.items() if getattr(schema_of(op), "name", "") in names}
 
 
 @cache
@@ -201,7 +197,7 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
 
 def _without_rule(graph: fx.Graph) -> set[str]:
     """Operators whose result is used but that no rule knows; perhaps their parts are known."""
-    names = {_name(node.target) for node in graph.nodes if node.op == "call_function" and node.users}
+    names = {op_name(node) for node in graph.nodes if node.op == "call_function" and node.users}
     return {name for name in names if name and lookup(name) is None}
 
 

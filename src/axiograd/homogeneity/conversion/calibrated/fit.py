@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from axiograd.homogeneity.conversion.calibrated.functions import callable_of, op_name
+from axiograd.homogeneity.conversion.calibrated.functions import callable_of
 from axiograd.homogeneity.conversion.calibrated.graph import CalibrationPlan, Site, plan
 from axiograd.homogeneity.conversion.calibrated.images import Calibration, read_images
 from axiograd.homogeneity.conversion.calibrated.kept import KeptLayers, kept_layers
@@ -27,6 +27,7 @@ from axiograd.homogeneity.conversion.calibrated.layers import ActivationAtScale,
 from axiograd.homogeneity.conversion.calibrated.patches import can_fit, gather, grouped, patches, places
 from axiograd.homogeneity.conversion.calibrated.regression import Problem, change_of_weights, constant
 from axiograd.homogeneity.conversion.calibrated.shelf import Shelf
+from axiograd.homogeneity.tracing.nodes import op_name
 from axiograd.runs.progress import progress_bar
 
 #: The last layer may be this many times as wrong on held-out images as on those that it was fitted to, and some more.

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, fx
 from torch.nn import functional as F
 
+from axiograd.homogeneity.tracing.nodes import op_name, schema_of
+
 #: Functions of torch with the arguments of the operator of that name.
 _SAME = (
     *(
@@ -39,18 +41,13 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 }
 
 
-def op_name(node: Any) -> str:
-    schema = getattr(getattr(node, "target", None), "_schema", None)
-    return schema.name if schema is not None else ""
-
-
 def function_of(operator: Any) -> Any:
     """The function of torch that does what an operator does; the operator itself where none is known.
 
     >>> function_of(torch.ops.aten.relu.default) is torch.relu
     True
     """
-    schema = getattr(operator, "_schema", None)
+    schema = schema_of(operator)
     return operator if schema is None else _FUNCTIONS.get(schema.name, operator)
 
 

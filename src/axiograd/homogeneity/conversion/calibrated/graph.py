@@ -12,7 +12,7 @@ from torch.export import Dim, export
 from torch.export.graph_signature import InputKind
 
 from axiograd.errors import ConversionError
-from axiograd.homogeneity.conversion.calibrated.functions import copied, op_name
+from axiograd.homogeneity.conversion.calibrated.functions import copied
 from axiograd.homogeneity.conversion.calibrated.layers import (
     ActivationAtScale,
     AffineOfDegreeOne,
@@ -20,6 +20,7 @@ from axiograd.homogeneity.conversion.calibrated.layers import (
     feature_blocks,
     scale_channels,
 )
+from axiograd.homogeneity.tracing.nodes import op_name
 
 _CONVOLUTIONS = {f"aten::conv{n}d" for n in (1, 2, 3)} | {f"aten::conv_transpose{n}d" for n in (1, 2, 3)}
 _AFFINE = {*_CONVOLUTIONS, "aten::linear"}
