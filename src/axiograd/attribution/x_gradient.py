@@ -121,7 +121,11 @@ class XGradient(Attribution):
         k, x = call.degree, call.arguments.features
         if self.baseline is not None:
             x = tuple(xi - b for xi, b in zip(x, call.baselines, strict=True))
-        return [xi * g if k == 1 else xi * g / k for xi, g in zip(x, done.gradients, strict=True)]
+        products = [self._combine(xi, g) for xi, g in zip(x, done.gradients, strict=True)]
+        return products if k == 1 else [product / k for product in products]
+
+    def _combine(self, x: Tensor, gradient: Tensor) -> Tensor:
+        return x * gradient
 
     def _check_sums(self, gap: Gap | None, call: AttributionCall) -> None:
         """The certificate is about the batch as a whole: whether each sample's attributions add up is seen here."""

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from axiograd._typing import Inputs, Target
 from axiograd.attribution import Attribution, Explanation, XGradient
 from axiograd.errors import ConfigurationError, InputError, MissingExtraError
+from axiograd.homogeneity.tracing.surroundings import in_mode
 from axiograd.report import feature_bars, heatmap
-from axiograd.training.seeds import kept_modes
 
 _IMAGES, _TABLE, _COLOURS = 4, 2, {1, 3}
 #: So many samples are drawn.
@@ -86,8 +86,7 @@ class AttributionWatch:
         device = next((p.device for p in model.parameters()), torch.device("cpu"))
         inputs = _moved(self.inputs, device)
         target = self.target.to(device) if isinstance(self.target, Tensor) else self.target
-        with kept_modes(model):
-            model.eval()
+        with in_mode(model, training=False):
             explanation = method.explain(inputs, target)
             completeness = method.completeness(inputs, target)
         share = None if self.masks is None else self._share(explanation.attributions, self.masks)

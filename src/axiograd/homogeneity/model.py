@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.export import ExportedProgram
 from torch.nn.parameter import is_lazy
 
@@ -96,3 +96,8 @@ def describe_mode(model: Callable[..., Any]) -> str:
         return "callable"
     flags = {m.training for m in model.modules()}
     return "mixed" if len(flags) > 1 else "train" if flags.pop() else "eval"
+
+
+def like_of(model: nn.Module) -> Tensor:
+    """An empty tensor on the model's device and of its dtype, to bring inputs there: ``x.to(like_of(model))``."""
+    return next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0)).new_empty(0)

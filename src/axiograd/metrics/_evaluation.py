@@ -12,7 +12,7 @@ from torch import Tensor
 from axiograd._target import logits
 from axiograd.attribution.arguments import Arguments, Model
 from axiograd.errors import InputError, TargetError
-from axiograd.homogeneity.tracing.surroundings import modules_behind
+from axiograd.homogeneity.tracing.surroundings import in_mode
 
 _SINGLE = 1
 
@@ -20,17 +20,8 @@ _SINGLE = 1
 @contextmanager
 def evaluating(model: Model) -> Iterator[None]:
     """Evaluation mode and no gradients, also for modules in a function; every submodule gets its own mode back."""
-    modules = modules_behind(model)
-    modes = [(m, m.training) for module in modules for m in module.modules()]
-    try:
-        for module in modules:
-            if any(m.training for m in module.modules()):
-                module.eval()
-        with torch.no_grad():
-            yield
-    finally:
-        for m, training in modes:
-            m.training = training
+    with in_mode(model, training=False), torch.no_grad():
+        yield
 
 
 def require_tensor(inputs: Any) -> Tensor:

@@ -13,7 +13,7 @@ from axiograd._target import logits
 from axiograd.attribution.layer import Layer
 from axiograd.attribution.methods import find_method
 from axiograd.errors import ConfigurationError, InputError
-from axiograd.homogeneity.conversion.calibration import in_mode
+from axiograd.homogeneity.conversion.calibration import run_in_mode
 from axiograd.runs.progress import progress_bar
 from axiograd.text.assembling import assembled
 from axiograd.text.attributing import Attributed, TextMethod
@@ -64,7 +64,10 @@ def explain(
     find_method(method)
     if batch_size < 1:
         raise ConfigurationError(f"batch_size={batch_size}: expected at least 1.")
-    with in_mode(model, training=False), progress_bar("explaining", total=2 * len(job.windows), shown=progress) as bar:
+    with (
+        run_in_mode(model, training=False),
+        progress_bar("explaining", total=2 * len(job.windows), shown=progress) as bar,
+    ):
         questions = job.questions(target, versus, at, batch_size, lambda n: bar(advance=n))
         how = TextMethod(model, tokenizer, job.task, method, steps=steps, baseline=baseline, layer=layer)
         found: dict[int, Attributed] = {}

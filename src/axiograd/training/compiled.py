@@ -9,22 +9,13 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vjp, vmap
 
-from axiograd.attribution import Gradient, InputXGradient, Saliency, XGradient
 from axiograd.errors import ConfigurationError
 from axiograd.priors import Prior
 from axiograd.priors.batch_mean import n_ranks, share_weights, weigh_traced
 from axiograd.training.bound import output_shape
 from axiograd.training.loss import AttributionLoss, LossTerms
+from axiograd.training.plain_passes import OF_THE_GRADIENT
 from axiograd.training.targets import output_weights
-
-#: aᵢ from xᵢ and ∂F/∂xᵢ, for the methods that need no more.
-_COMBINE: Mapping[type, Callable[[Tensor, Tensor], Tensor]] = {
-    XGradient: torch.mul,
-    InputXGradient: torch.mul,
-    Gradient: lambda x, gradient: gradient,  # noqa: ARG005 (of both)
-    Saliency: lambda x, gradient: gradient.abs(),  # noqa: ARG005 (of both)
-}
-
 
 _WRAPPERS = (nn.parallel.DistributedDataParallel, nn.DataParallel)
 
@@ -93,7 +84,7 @@ class CompiledStep:
     def _prepare(self, inputs: Any, target: Any) -> None:
         """After a step as it is written, with all its checks: can the next be compiled?"""
         method = self.loss.bind(self.model).method
-        if type(method) not in _COMBINE:
+        if type(method) not in OF_THE_GRADIENT:
             self._fall_back(f"{type(method).__name__} is not a function of the input and one gradient")
         elif self.loss.outputs == "residual":
             self._fall_back("the residual is known only after the forward pass")
@@ -135,10 +126,9 @@ class CompiledStep:
             return functional_call(self.model, {**parameters, **constants}, (value,))
 
         outputs, pullback = vjp(model, x)[:2]
-        combine = _COMBINE[type(self.loss.bind(self.model).method)]
         cotangents = weights.to(outputs).reshape(-1, *outputs.shape)
         gradient = vmap(pullback)(cotangents)[0] if every else pullback(cotangents[0])[0]
-        attributions = combine(x, gradient) / self._degree
+        attributions = self.loss.bind(self.model).method._combine(x, gradient) / self._degree  # noqa: SLF001 (its own)
         prior = self.loss.prior_of(attributions, "all" if every else None, arguments)
         task = self.loss.task_loss(outputs, target)
         return task + scale * prior, (task, prior, outputs, attributions)

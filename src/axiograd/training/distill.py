@@ -12,6 +12,8 @@ from torch.utils.data import Dataset, Subset
 
 from axiograd.attribution import IntegratedGradients, XGradient
 from axiograd.errors import ConfigurationError
+from axiograd.homogeneity.model import like_of
+from axiograd.homogeneity.tracing.surroundings import in_mode
 from axiograd.priors import Matching
 from axiograd.runs.identity import describe
 from axiograd.runs.samples import describe_samples
@@ -20,7 +22,6 @@ from axiograd.training.fit import FitResult, fit
 from axiograd.training.loss import AttributionLoss
 from axiograd.training.mixup import MixedTarget, task_value
 from axiograd.training.objective import Objective, call_model
-from axiograd.training.seeds import kept_modes
 
 #: With fewer samples than these, none are held out.
 _FEW = 20
@@ -80,8 +81,7 @@ class Distillation(Objective):
 
     def teach(self, inputs: Any) -> Tensor:
         """The teacher's outputs; it is in eval mode for them, and gets no gradients."""
-        with kept_modes(self.teacher), torch.no_grad():
-            self.teacher.eval()
+        with in_mode(self.teacher, training=False), torch.no_grad():
             outputs: Tensor = call_model(self.teacher, inputs)
         return outputs
 
@@ -170,8 +170,8 @@ class ExplainedDistillation(Distillation):
         """The teacher's top class for one sample, and its pooled attributions."""
         _require_tensor(inputs)
         chosen = self.teach(inputs[None]).argmax(1)
-        with kept_modes(self.teacher):
-            method = IntegratedGradients(self.teacher.eval(), self.what.steps, internal_batch_size=16)
+        with in_mode(self.teacher, training=False):
+            method = IntegratedGradients(self.teacher, self.what.steps, internal_batch_size=16)
             return int(chosen), self.what.pooled(method.attribute(inputs[None], chosen))[0].detach()
 
 
@@ -236,14 +236,13 @@ def _agreement(student: nn.Module, teaching: ExplainedDistillation, data: "_Unla
     inputs = [_Unlabelled.__getitem__(data, place)[0] for place in asked]
     if teaching.temperature is None or not inputs or not all(isinstance(one, Tensor) for one in inputs):
         return 1.0  # outputs are not classes, or the training itself says what is wrong
-    with kept_modes(student), kept_modes(teaching.teacher):
-        same = [_top(student.eval(), one) == _top(teaching.teacher.eval(), one) for one in inputs]
+    with in_mode(student, training=False), in_mode(teaching.teacher, training=False):
+        same = [_top(student, one) == _top(teaching.teacher, one) for one in inputs]
     return sum(same) / len(same)
 
 
 def _top(model: nn.Module, sample: Tensor) -> int:
-    device = next((p.device for p in model.parameters()), torch.device("cpu"))
-    outputs: Tensor = call_model(model, sample[None].to(device))
+    outputs: Tensor = call_model(model, sample[None].to(like_of(model).device))
     return int(outputs.argmax(1))
 
 
@@ -306,7 +305,7 @@ class _Taught(_Unlabelled):
     def __getitem__(self, index: int) -> Any:
         inputs, _ = super().__getitem__(index)
         if index not in self._known:
-            device = next((p.device for p in self.objective.teacher.parameters()), torch.device("cpu"))
+            device = like_of(self.objective.teacher).device
             one = torch.utils._pytree.tree_map_only(Tensor, lambda part: part[None].to(device), inputs)  # noqa: SLF001
             self._known[index] = self.objective.teach(one)[0].cpu()
         return inputs, self._known[index]

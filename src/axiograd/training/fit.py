@@ -12,13 +12,14 @@ from torch import nn
 
 from axiograd._half_precision import require_products
 from axiograd.errors import ConfigurationError, MissingExtraError
+from axiograd.homogeneity.tracing.surroundings import in_mode
 from axiograd.runs.files import check_writable
 from axiograd.training.batches import ensure_dataset
 from axiograd.training.compiled import CompileFallbackWarning
 from axiograd.training.loop import Run, Settings
 from axiograd.training.objective import Objective, ensure_objective
 from axiograd.training.recipe import Recipe
-from axiograd.training.seeds import kept_modes, kept_rng
+from axiograd.training.seeds import kept_rng
 from axiograd.training.validate import Metric
 
 
@@ -111,7 +112,7 @@ def fit(
     if compiled and fabric.world_size > 1:
         warnings.warn("steps on several processes run uncompiled", CompileFallbackWarning, stacklevel=2)
         compiled = False
-    with kept_rng(), kept_modes(model):
+    with kept_rng(), in_mode(model):
         run = Run(fabric, model, data, ensure_objective(loss, compiled=compiled), settings)
         with run.folder.alone():
             resumed_step = run.resume(wanted=resume, fork=None if fork is None else Path(fork))

@@ -161,7 +161,8 @@ class AttributionLoss(nn.Module):
             if share != 1:
                 own = prior if isinstance(self.prior, priors.Prior) else share * prior
                 terms = replace(terms, total=share * value + weight * own)
-            terms = LossTerms(*connected(terms, replayed[0], bound), weight)
+            others = (terms.task, terms.prior, terms.outputs, terms.attributions)
+            terms = LossTerms(*connected(terms.total, others, replayed[0], bound), weight)
         self.step += self.training
         return terms
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from torch import Tensor
 
@@ -17,21 +17,6 @@ from axiograd.training.targets import Residual
 
 #: Functions of the outputs' gradient, which the residual can be a target of.
 OF_THE_GRADIENT = (XGradient, InputXGradient, Gradient, Saliency)
-
-
-class Terms(Protocol):
-    """What a loss consists of."""
-
-    @property
-    def total(self) -> Tensor: ...
-    @property
-    def task(self) -> Tensor: ...
-    @property
-    def prior(self) -> Tensor: ...
-    @property
-    def outputs(self) -> Any: ...
-    @property
-    def attributions(self) -> Any: ...
 
 
 def looked_at(bound: Bound, inputs: Inputs, target: Target, additional: Any, found: list[Replayed]) -> Explanation:
@@ -50,15 +35,16 @@ def looked_at(bound: Bound, inputs: Inputs, target: Target, additional: Any, fou
     return looked
 
 
-def connected(terms: Terms, replayed: Replayed, bound: Bound) -> tuple[Tensor, Tensor, Tensor, Any, Any]:
+def connected(
+    total: Tensor, others: tuple[Any, ...], replayed: Replayed, bound: Bound
+) -> tuple[Tensor, Tensor, Tensor, Any, Any]:
     """The same terms: the total is trained by plain passes of the model, the others raise."""
     try:
-        total = replayed.connect(terms.total)
+        task, prior, outputs, attributions = refused(others)
+        return replayed.connect(total), task, prior, outputs, attributions
     except NotHeldError as reason:
         _recover(bound.model)
         raise _must_be_held(bound, str(reason)) from reason
-    task, prior, outputs, attributions = refused((terms.task, terms.prior, terms.outputs, terms.attributions))
-    return total, task, prior, outputs, attributions
 
 
 def check_plain_passes(bound: Bound, *, twice: bool) -> None:

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 
 import numpy as np
 import torch
-from torch import nn
 
 
 def derive(*place: int | str) -> int:
@@ -52,14 +51,3 @@ def kept_rng() -> Iterator[None]:
         finally:
             random.setstate(python)
             np.random.set_state(numpy)  # noqa: NPY002
-
-
-@contextmanager
-def kept_modes(model: nn.Module) -> Iterator[None]:
-    """Give every part of a model its mode back, train or eval, also after an exception."""
-    modes = [(module, module.training) for module in model.modules()]
-    try:
-        yield
-    finally:
-        for module, training in modes:
-            module.training = training

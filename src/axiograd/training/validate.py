@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from torch.utils.data import Subset
 
 from axiograd.errors import ConfigurationError
+from axiograd.homogeneity.tracing.surroundings import in_mode
 from axiograd.training.batches import Order, WithArguments, loader
 from axiograd.training.objective import SAMPLE_WEIGHT, call_model, weighted
-from axiograd.training.seeds import kept_modes
 
 Metric = Literal["loss", "accuracy"] | Callable[[Tensor, Tensor], float]
 
@@ -21,8 +21,7 @@ def predict(fabric: Any, model: nn.Module, data: Any, *, batch_size: int, collat
     mine = data if world_size == 1 else Subset(data, range(rank, n, world_size))
     order = Order(len(mine), max(1, batch_size // world_size), shuffle=False)
     outputs, targets = [], []
-    with kept_modes(model), torch.no_grad():
-        model.eval()
+    with in_mode(model, training=False), torch.no_grad():
         for batch in loader(mine, order, collate=collate):
             inputs = fabric.strategy.precision.convert_input(fabric.to_device(batch.inputs))
             with fabric.autocast():

@@ -13,6 +13,7 @@ from axiograd.homogeneity.conversion.degrees import suspended
 from axiograd.homogeneity.conversion.example import ExampleCall
 from axiograd.homogeneity.conversion.layers import UncentredBatchNorm
 from axiograd.homogeneity.conversion.patched import PatchedForward
+from axiograd.homogeneity.tracing.surroundings import in_mode
 
 #: How far a norm's answer may move, by its epsilon, when its input is halved or doubled.
 NORM_TOLERANCE = 0.05
@@ -27,10 +28,10 @@ def patches(model: nn.Module) -> dict[str, PatchedForward]:
 @torch.no_grad()
 def calibrate(model: nn.Module, call: ExampleCall) -> None:
     """In eval mode everything is fitted; then, in train mode, what functional code reaches only there."""
-    with in_mode(model, training=False), _learning(model):
+    with run_in_mode(model, training=False), _learning(model):
         call(model)
     if patches(model):
-        with in_mode(model, training=True), restored(model), _learning(model, modules=False):
+        with run_in_mode(model, training=True), restored(model), _learning(model, modules=False):
             _attempt(model, call)
 
 
@@ -54,7 +55,7 @@ def owners_of_functions(model: nn.Module, call: ExampleCall) -> set[str]:
     try:
         for mode in (True, False):
             stack.clear()
-            with in_mode(model, training=mode), restored(model), _learning(model):
+            with run_in_mode(model, training=mode), restored(model), _learning(model):
                 _attempt(model, call)
     finally:
         del model.forward
@@ -95,7 +96,7 @@ def hand_written_norms(model: nn.Module, call: ExampleCall) -> set[str]:
         if not any(module.children()) and type(module).forward.__module__.split(".")[0] != "torch"
     ]
     try:
-        with in_mode(model, training=False), restored(model):
+        with run_in_mode(model, training=False), restored(model):
             call(model)
     finally:
         for handle in handles:
@@ -104,17 +105,11 @@ def hand_written_norms(model: nn.Module, call: ExampleCall) -> set[str]:
 
 
 @contextmanager
-def in_mode(model: nn.Module, *, training: bool) -> Iterator[None]:
+def run_in_mode(model: nn.Module, *, training: bool) -> Iterator[None]:
     """Everything in one mode, and afterwards each module in its own again; random numbers are left as they were."""
-    modes = {module: module.training for module in model.modules()}
     devices = {p.device for p in model.parameters() if p.device.type == "cuda"}
-    model.train(training)
-    try:
-        with torch.random.fork_rng(list(devices)):
-            yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
+    with in_mode(model, training=training), torch.random.fork_rng(list(devices)):
+        yield
 
 
 def _attempt(model: nn.Module, call: ExampleCall) -> None:

@@ -19,7 +19,7 @@ from axiograd.homogeneity.conversion.calibrated import (
     fit_stripped,
     warn_of_overfitting,
 )
-from axiograd.homogeneity.conversion.calibration import in_mode, restored
+from axiograd.homogeneity.conversion.calibration import restored, run_in_mode
 from axiograd.homogeneity.conversion.example import ExampleCall, Mask, Slot, ensure_module
 from axiograd.homogeneity.conversion.lift import Lifted, energy_parts, mask_for
 from axiograd.homogeneity.conversion.scale import joint_rms
@@ -184,7 +184,7 @@ def _without_cache(model: nn.Module) -> list[Edit]:
 def _run(model: nn.Module, call: ExampleCall) -> Any:
     """The output on the example inputs in eval mode: what fails here is not the conversion's doing."""
     try:
-        with in_mode(model, training=False), restored(model):
+        with run_in_mode(model, training=False), restored(model):
             return call(model)
     except Exception as error:
         raise InputError(
@@ -317,7 +317,7 @@ def _radius(given: float | None, inputs: list[tuple[Slot, Tensor]], call: Exampl
 def _energy(lifted: Lifted, inputs: Inputs, additional: Any) -> float | None:
     """Σ|F − x·∇f| / Σ|F|; None where the model lets no gradient through or answers zero."""
     try:
-        with in_mode(lifted, training=False):
+        with run_in_mode(lifted, training=False):
             output, energy = energy_parts(lifted, inputs, additional_forward_args=additional)
     except RuntimeError:
         return None

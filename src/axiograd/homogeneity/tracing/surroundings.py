@@ -46,6 +46,21 @@ def modules_behind(model: Callable[..., Any]) -> list[nn.Module]:
     return [module] if module is not None else [captured for _, captured in captured_modules(model)]
 
 
+@contextmanager
+def in_mode(model: Callable[..., Any], *, training: bool | None = None) -> Iterator[None]:
+    """All modules behind a model in one mode, by default each in its own; afterwards each has its own again."""
+    roots = modules_behind(model)
+    modes = [(module, module.training) for root in roots for module in root.modules()]
+    try:
+        for root in roots:
+            if training is not None and any(module.training != training for module in root.modules()):
+                root.train(training)
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
 def with_buffers(model: Callable[..., Any]) -> list[nn.Module]:
     """All modules behind a model that have buffers, each once; `modules()` makes up names that nobody needs here."""
     waiting, seen, found = modules_behind(model), set(), []

@@ -18,7 +18,7 @@ from axiograd.homogeneity.conversion.calibrated.images import Calibration, read_
 from axiograd.homogeneity.conversion.calibrated.layers import AffineOfDegreeOne
 from axiograd.homogeneity.conversion.calibrated.patches import gather, grouped, patches, places
 from axiograd.homogeneity.conversion.calibrated.regression import Problem, change_of_weights
-from axiograd.homogeneity.conversion.calibration import in_mode
+from axiograd.homogeneity.conversion.calibration import run_in_mode
 from axiograd.runs.progress import progress_bar
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -36,7 +36,7 @@ def fit_stripped(
     fits = []
     with ExitStack() as stack:
         for model in (original, stripped):
-            stack.enter_context(in_mode(model, training=False))
+            stack.enter_context(run_in_mode(model, training=False))
         layers = list(_layers(original, stripped, example))
         shown = None if find_spec("rich") is not None else False
         update = stack.enter_context(progress_bar("calibration, layers", total=len(layers), shown=shown))
