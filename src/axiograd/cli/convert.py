@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
+from axiograd._version import __version__
 from axiograd.cli import options
 from axiograd.cli.certificates import show_certificate
 from axiograd.cli.output import Output, speaking
@@ -69,7 +71,6 @@ def convert(
     if out.suffix != ".safetensors":
         raise ConfigurationError(f"-o {out}: the file's name ends in .safetensors.")
     with speaking(as_json=json) as output:
-        from axiograd.cli.card import write_card
         from axiograd.cli.inputs import read_inputs, read_model, suggestion
         from axiograd.homogeneity import certify
         from axiograd.loading.converted import BuildRecipe, save
@@ -108,7 +109,7 @@ def convert(
         code = _in_python(spec, out, recipe)
         kept = _kept(model, conversion, x) if examples is not None else None
         _show(output, before, conversion, source, kept)
-        card = write_card(out, conversion, spec=spec, source=source, kept=kept, code=code)
+        card = _write_card(out, conversion, spec=spec, source=source, kept=kept, code=code)
         if unfitted:
             output.notes.print("\n[yellow]Stripped, and not fitted to the examples:[/]")
             output.notes.print(unfitted, markup=False)
@@ -151,7 +152,7 @@ def _convert(model: nn.Module, x: Tensor, images: Tensor | None, how: str) -> tu
 
 def spread(samples: Samples, model: nn.Module, n: int) -> tuple[list[int], Tensor, str]:
     """Places and inputs of some samples, spread over what was given, and in words what they are."""
-    from axiograd.cli.attributing import like_of
+    from axiograd.homogeneity.model import like_of
 
     step = max(1, len(samples) // n)
     rows = range(0, len(samples), step)[:n]
@@ -209,6 +210,32 @@ def _in_python(spec: str, out: Path, recipe: BuildRecipe) -> str:
     named = f'"{spec}", "{out}"' if ":" in spec else f'"{out}"'
     settings = f", settings={dict(recipe.settings)!r}" if ":" in spec and recipe.settings else ""
     return f"import axiograd\n\nmodel = axiograd.load({named}{settings}).model"
+
+
+def _write_card(file: Path, conversion: Conversion, *, spec: str, source: str, kept: float | None, code: str) -> Path:
+    """FILE.md beside FILE.safetensors."""
+    from axiograd.runs.files import write_atomically
+    from axiograd.runs.tensors import file_sha256
+
+    certificate = conversion.certificate
+    lines = [
+        f"# {spec}, an X-DNN by {conversion.how}",
+        "",
+        f"- file: {file.name}, SHA-256 {file_sha256(file)}",
+        f"- made by axiograd {__version__} from {spec}, on {source}",
+        f"- certificate: degree {certificate.degree:g}, {'exact' if certificate.exact else 'up to epsilons'}",
+    ]
+    if kept is not None:
+        lines.append(f"- top class as before for {kept:.0%} of these examples")
+    lines += ["", "```python", code, "```", "", "```text", str(conversion), "```", ""]
+    if conversion.layers:
+        lines += ["| layer | calibration | held out | error of c | penalty |", "|---|---|---|---|---|"]
+        for fit in conversion.layers:
+            penalty = "" if math.isnan(fit.penalty) else f"{fit.penalty:g}"
+            shares = f"{fit.calibration:.4f} | {fit.held_out:.4f} | {fit.bias_error:.3f}"
+            lines.append(f"| {fit.name} | {shares} | {penalty} |")
+        lines += ["", "How much of each layer of the original is reproduced; 1 is all of it.", ""]
+    return write_atomically(file.with_suffix(".md"), "\n".join(lines).encode())
 
 
 def _show(output: Output, before: Certificate, conversion: Conversion, source: str, kept: float | None) -> None:

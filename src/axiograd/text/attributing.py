@@ -17,7 +17,7 @@ from axiograd.attribution.layer import FromLayer, Layer
 from axiograd.attribution.methods import find_method
 from axiograd.attribution.x_gradient import XGradient
 from axiograd.errors import ConfigurationError, InputError, NotHomogeneousError
-from axiograd.text.lifting import LiftedAtEmbeddings, scales
+from axiograd.homogeneity.conversion.scale import along, joint_rms, unscaled
 from axiograd.text.reading import Window
 from axiograd.text.tasks import Scored, Task
 
@@ -37,6 +37,25 @@ class Attributed:
     score: float
     difference: float
     energy: float | None
+
+
+class LiftedAtEmbeddings(nn.Module):
+    """F(h) = ρ(h) · f(h/ρ(h)), ρ(h) = RMS(h)/r over the tokens that count, with a radius r of each text's own.
+
+    With r the RMS of the text's embeddings, F(h) = f(h): what is explained is the model's own score, and the
+    explanation of a text does not depend on the texts beside it.
+    """
+
+    def __init__(self, function: FromLayer) -> None:
+        super().__init__()
+        self.function = function
+        self.training = function.training
+
+    def forward(self, *embeddings: Tensor, radius: Tensor, kept: tuple[Tensor, ...], **call: Any) -> Tensor:
+        rho = joint_rms(embeddings, kept) / radius
+        inside = [unscaled(h, along(rho, h)) for h in embeddings]
+        found: Tensor = rho.to(embeddings[0].dtype) * self.function(*inside, **call)
+        return found
 
 
 class XGradientOfTexts(XGradient):
@@ -132,7 +151,7 @@ class TextMethod:
         if not self.lifted:
             return _tuple(self._method.attribute(embeddings, additional_forward_args=call)), None
         kept = _kept(embeddings, call)
-        further = {**call, "radius": scales(embeddings, kept), "kept": kept}
+        further = {**call, "radius": joint_rms(embeddings, kept).detach(), "kept": kept}
         return _tuple(self._method.attribute(embeddings, additional_forward_args=further)), 1 - sums / score
 
     def _as_it_is(
