@@ -140,7 +140,7 @@ class Store:
         if free < size + _MARGIN:
             raise StorageError(
                 f"{self.folder} has {free / 2**20:.0f} MiB free, {name} needs {size / 2**20:.0f}: make room and run "
-                f"again. {kept}."
+                f"again. {kept}"
             )
         try:
             with (
@@ -150,5 +150,5 @@ class Store:
                 yield temporary
         except safetensors().SafetensorError as error:  # the library's own word for what the system said
             raise StorageError(
-                f"cannot write {self.folder / name}: {error}. Mend that and run again. {kept}."
+                f"cannot write {self.folder / name}: {error}. Mend that and run again. {kept}"
             ) from error

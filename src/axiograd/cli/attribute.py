@@ -148,7 +148,8 @@ class Relabelled:
     """A source whose labels are the model's classes, and of which some rows may be left out at the end."""
 
     inner: Source
-    classes: dict[int, int | None] = field(default_factory=dict)
+    #: The data's class names, until `_matched` puts the model's classes in their place.
+    classes: dict[int, Any] = field(default_factory=dict)
     limit: int | None = None
 
     @property
@@ -219,7 +220,6 @@ def _source(
     """Rows by number, and how they are prepared, in words."""
     from axiograd.cli.inputs import read_inputs
     from axiograd.cli.masked import with_masks
-    from axiograd.cli.preprocess import choose
     from axiograd.scale.sources import Listed, NumpyFile, ParquetFiles
 
     path = Path(data[0])
@@ -227,7 +227,7 @@ def _source(
     if len(data) == 1 and (parquet or path.suffix == ".npy"):
         if masks is not None:
             raise ConfigurationError(f"--masks {masks}: masks belong to image files, and {path} has none.")
-        prepared = choose(given.base, given.model, known=given.known, **reading.given)
+        prepared = given.prepared(reading)
         source: Source
         if parquet:
             source = ParquetFiles(path, column=column, label=reading.label, preprocess=prepared)
@@ -238,19 +238,15 @@ def _source(
         raise ConfigurationError(f"--column {column}: columns are for Parquet files.")
     samples = with_masks(read_inputs(given, data, reading, split=split), masks)
     listed = Listed(samples.source, samples.names, samples.read, samples.labels, samples.features, masks=samples.masks)
-    return Relabelled(listed, _classes_of(samples.classes), limit), samples.prepared
-
-
-def _classes_of(names: tuple[str, ...]) -> dict[int, Any]:
-    """The data's class names, until `_matched` puts the model's classes in their place."""
-    return dict(enumerate(names))
+    return Relabelled(listed, dict(enumerate(samples.classes)), limit), samples.prepared
 
 
 def _matched(given: Given, source: Source, file: Path | None, target: str) -> tuple[Source, int | str]:
     """The source with the model's classes as labels, and what is attributed."""
     from dataclasses import replace
 
-    from axiograd.cli.attributing import like_of, scores_of
+    from axiograd.cli.attributing import scores_of
+    from axiograd.homogeneity.model import like_of
     from axiograd.scale.attribute import first_sample
 
     assert isinstance(source, Relabelled)  # noqa: S101  # made above
@@ -265,7 +261,7 @@ def _matched(given: Given, source: Source, file: Path | None, target: str) -> tu
         source = replace(source, classes={one: matched[i] if matched else None for i, one in enumerate(known)})
     if target in {"predicted", "label"}:
         return source, target
-    return source, int(target) if target.removeprefix("-").isdecimal() else names.index(target)
+    return source, names.index(target)
 
 
 def _references(method: str, source: Source) -> Any:

@@ -18,6 +18,7 @@ from axiograd.cli.methods import Methods
 from axiograd.cli.samples import Samples
 from axiograd.errors import ConfigurationError, TargetError
 from axiograd.homogeneity.conversion.lift import Lifted, energy_share
+from axiograd.homogeneity.model import like_of
 
 _SCORES = 2
 
@@ -67,8 +68,8 @@ def attribute(
         scores = scores_of(model, x)
         labels = labels_of(samples, places, scores.shape[1], names(scores.shape[1]))
         targets = targets_of(target, scores, labels, names(scores.shape[1]))
-        chosen = _select(scores, targets)
-        at_zero = _select(scores_of(model, torch.zeros_like(x[:1])).expand_as(scores), targets)
+        chosen = select(scores, targets)
+        at_zero = select(scores_of(model, torch.zeros_like(x[:1])).expand_as(scores), targets)
         difference = (chosen - at_zero).double()
         found = {name: methods.attribute(name, x, targets, first=places[0]) for name in methods.names}
         sums = {name: a.double().flatten(1).sum(1) for name, a in found.items() if METHODS[name].adds_up}
@@ -98,12 +99,6 @@ def labels_of(samples: Samples, places: list[int], n_outputs: int, names: ClassN
     return None if known is None else [known[i] for i in places]
 
 
-def like_of(model: nn.Module) -> Tensor:
-    """An empty tensor on the model's device and of its dtype."""
-    parameter = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
-    return parameter.new_empty(0)
-
-
 def scores_of(model: nn.Module, inputs: Tensor) -> Tensor:
     """One score per class, [samples, classes]; a single score for models that have one."""
     with torch.no_grad():
@@ -131,8 +126,7 @@ def targets_of(target: str, scores: Tensor, labels: list[int] | None, names: Cla
             )
         found = torch.tensor(labels, device=scores.device)
     else:
-        number = int(target) if target.removeprefix("-").isdecimal() else names.index(target)
-        found = torch.full((len(scores),), number, device=scores.device)
+        found = torch.full((len(scores),), names.index(target), device=scores.device)
     if n == 1:
         return None
     if int(found.min()) < 0 or int(found.max()) >= n:
@@ -140,7 +134,8 @@ def targets_of(target: str, scores: Tensor, labels: list[int] | None, names: Cla
     return found
 
 
-def _select(scores: Tensor, targets: Tensor | None) -> Tensor:
+def select(scores: Tensor, targets: Tensor | None) -> Tensor:
+    """Each sample's score of its target."""
     return scores[:, 0] if targets is None else scores.gather(1, targets[:, None])[:, 0]
 
 

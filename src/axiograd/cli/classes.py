@@ -34,7 +34,9 @@ class ClassNames:
         return [i for i, names in enumerate(self.names) if _plain(name) in map(_plain, names)]
 
     def index(self, name: str) -> int:
-        """The class with this name; TargetError where there is none, or more than one."""
+        """The class with this number or name; TargetError where no class has that name, or more than one."""
+        if name.removeprefix("-").isdecimal():
+            return int(name)
         found = self.places(name)
         if len(found) == 1:
             return found[0]

@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 
 from axiograd.attribution.methods import METHODS
-from axiograd.cli.attributing import labels_of, like_of, scores_of, targets_of
+from axiograd.cli.attributing import labels_of, scores_of, select, targets_of
 from axiograd.cli.classes import ClassNames
 from axiograd.cli.methods import Methods
 from axiograd.cli.samples import Samples
 from axiograd.errors import ConfigurationError, StorageError
+from axiograd.homogeneity.model import like_of
 from axiograd.metrics import Blur, best_overlap, energy_inside, masking_curves, pointing_game
 from axiograd.metrics.masking_value import MaskingValue
 from axiograd.runs.differences import differences, plain
@@ -92,9 +93,8 @@ def measure(
         targets = targets_of(wish, scores, labels, named)
         if "accuracy" in wanted and labels is not None:
             measured.add(None, _accuracy(scores, torch.tensor(labels)))
-        chosen = scores[:, 0] if targets is None else scores.gather(1, targets[:, None])[:, 0]
         zero = scores_of(model, torch.zeros_like(x[:1])).expand_as(scores)
-        difference = (chosen - (zero[:, 0] if targets is None else zero.gather(1, targets[:, None])[:, 0])).double()
+        difference = (select(scores, targets) - select(zero, targets)).double()
         measured.add(None, {"difference": difference})
         seen, regions = _regions(samples, places) if "localisation" in wanted else ([], None)
         for name in methods.names:

@@ -144,8 +144,9 @@ def _explain(
     from functools import cache
 
     from axiograd.attribution.methods import METHODS
-    from axiograd.cli.attributing import attribute, like_of
+    from axiograd.cli.attributing import attribute
     from axiograd.cli.picturing import Story, album
+    from axiograd.homogeneity.model import like_of
 
     @cache
     def names(n_outputs: int) -> ClassNames:

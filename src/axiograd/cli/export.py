@@ -71,16 +71,14 @@ def export(
 
         from axiograd.cli.attributing import scores_of
         from axiograd.cli.inputs import read_model
-        from axiograd.cli.preprocess import choose
         from axiograd.export import export_onnx, export_page, export_pt2
         from axiograd.loading.specs import example_input
 
         given = read_model(spec, weights, settings, download=download)
         model = given.model
-        prepared = given.pixels  # as the model's file says
-        if prepared is None or any(pixels.given.values()):
-            prepared = choose(given.base, model, known=given.known, **pixels.given)
-        inputs = example_input(model, _shape(spec, weights, shape))
+        prepared = given.prepared(pixels)
+        made = None if given.recipe is None else ",".join(map(str, given.recipe.shape))
+        inputs = example_input(model, shape or made)
         if shape is None and (page is not None or preprocessing == "inside"):
             inputs = _of_size(model, inputs, prepared.transform.crop)
         images = inputs.dim() == 4  # noqa: PLR2004  # batch, channels, height and width
@@ -146,16 +144,6 @@ def _of_size(model: nn.Module, inputs: Tensor, crop: int | None) -> Tensor:
     except Exception:  # noqa: BLE001  # then the sizes do not fit, which the export reports
         return inputs
     return other
-
-
-def _shape(spec: str, weights: str | None, given: str | None) -> str | None:
-    """The shape of one sample: what was asked for, else what a converted file was made with."""
-    from axiograd.loading.converted import BuildRecipe
-
-    recipe = BuildRecipe.read(spec) or (BuildRecipe.read(weights) if weights else None)
-    if given is not None or recipe is None:
-        return given
-    return ",".join(map(str, recipe.shape))
 
 
 def is_ours(path: str) -> bool:

@@ -12,11 +12,12 @@ from typing import Any, get_args
 from typer.models import OptionInfo
 
 from axiograd.cli.classes import ClassNames
-from axiograd.cli.options import ReadingOptions, read_list, read_settings
+from axiograd.cli.options import PixelOptions, ReadingOptions, read_list, read_settings
 from axiograd.cli.preprocess import choose
 from axiograd.cli.samples import Samples, check_width, read_samples
 from axiograd.cli.tables import TableOptions
 from axiograd.loading.loaded import Loaded, load
+from axiograd.loading.prepared import Prepared
 
 
 class Given(Loaded):
@@ -37,6 +38,12 @@ class Given(Loaded):
             return ClassNames([(name,) for name in self.classes])
         return ClassNames.find(file, of_data, n_outputs, self.base if self.trained else "")
 
+    def prepared(self, options: PixelOptions) -> Prepared:
+        """How images become inputs: as the options say, or else as the model's file says, or as is guessed."""
+        if self.pixels is not None and not any(options.given.values()):
+            return self.pixels
+        return choose(self.base, self.model, known=self.known, **options.given)
+
 
 def read_model(spec: str, weights: str | None, settings: list[str] | None, *, download: bool = False) -> Given:
     """The model, and what its name and its file tell about it."""
@@ -45,9 +52,6 @@ def read_model(spec: str, weights: str | None, settings: list[str] | None, *, do
 
 def read_inputs(given: Given, inputs: list[str], reading: ReadingOptions, *, split: str | None = None) -> Samples:
     """The samples, prepared as the options say, or as the model's file says, or as is guessed."""
-    pixels = given.pixels
-    if pixels is None or any(reading.given.values()):
-        pixels = choose(given.base, given.model, known=given.known, **reading.given)
     tables = TableOptions(
         reading.label,
         tuple(read_list(reading.drop)),
@@ -55,7 +59,7 @@ def read_inputs(given: Given, inputs: list[str], reading: ReadingOptions, *, spl
         reading.standardise,
         reading.statistics or given.schema,
     )
-    samples = read_samples(read_list(inputs), pixels, tables, split=split)
+    samples = read_samples(read_list(inputs), given.prepared(reading), tables, split=split)
     check_width(samples, given.model)
     return samples
 

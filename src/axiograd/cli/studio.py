@@ -14,6 +14,9 @@ from axiograd.errors import ConfigurationError
 if TYPE_CHECKING:
     from torch import nn
 
+    from axiograd.cli.inputs import Given
+    from axiograd.loading.prepared import Prepared
+
 
 @options.grouped
 def studio(
@@ -58,8 +61,11 @@ def studio(
             pictures = shapes.pictures()
             origin = shapes.origin(pictures)
         else:
-            given = options.read_settings(settings)
-            pictures, origin = _named(str(spec), data, weights, given, download, pixels)
+            from axiograd.cli.inputs import read_model
+
+            given = read_model(str(spec), weights, settings, download=download)
+            read = options.read_settings(settings)
+            pictures, origin = _named(given, weights, read, given.prepared(pixels), Path(str(data)))
         for line in pictures.skipped[:5]:
             output.say(f"Left out because it cannot be decoded: {line}")
         with opened(pictures, origin, out, masks=masks, port=port) as running:
@@ -74,35 +80,17 @@ def studio(
                 output.say(f"Closed. The session is in {out}, and the same command resumes it.")
 
 
-def _named(
-    spec: str,
-    data: Path | None,
-    weights: str | None,
-    settings: dict[str, Any],
-    download: bool,
-    pixels: options.PixelOptions,
-) -> tuple[Any, Any]:
+def _named(given: Given, weights: str | None, settings: dict[str, Any], prepared: Prepared, data: Path) -> Any:
     """The images and the model that the command line names."""
     from functools import partial
 
-    from axiograd.cli.preprocess import choose
     from axiograd.datasets.marked import Pictures
-    from axiograd.loading.converted import base_spec
-    from axiograd.loading.specs import load_model
     from axiograd.studio.network import Origin
 
-    model = load_model(spec, weights, settings=settings, download=download)
-    prepared = choose(base_spec(spec, weights), model, known=weights == "default", **pixels.given)
-    pictures = Pictures.of_folder(str(data), prepared.transform, grey=prepared.grey)
-    call = f"load_model({spec!r}, {weights!r}, settings={settings!r})"
-    origin = Origin(
-        partial(_load, spec, weights, settings),
-        partial(_load, spec, weights, settings, None),
-        "from axiograd.loading.specs import load_model",
-        call,
-        spec,
-    )
-    return pictures, origin
+    make = partial(_load, given.spec, weights, settings)
+    call = f"load_model({given.spec!r}, {weights!r}, settings={settings!r})"
+    origin = Origin(make, partial(make, None), "from axiograd.loading.specs import load_model", call, given.spec)
+    return Pictures.of_folder(str(data), prepared.transform, grey=prepared.grey), origin
 
 
 def _load(spec: str, weights: str | None, settings: dict[str, Any], between: Any) -> nn.Module:  # noqa: ARG001

@@ -15,6 +15,7 @@ from torch import nn
 
 from axiograd.errors import ConfigurationError, StorageError
 from axiograd.homogeneity import calibrated_layout, to_xdnn
+from axiograd.homogeneity.model import like_of
 from axiograd.models import get_model
 from axiograd.models.header import KEY as KEY, BuildRecipe as BuildRecipe  # noqa: PLC0414
 from axiograd.runs.files import writing
@@ -46,9 +47,8 @@ def bare(recipe: BuildRecipe, path: str | Path, settings: Mapping[str, Any]) -> 
 
 def rebuild(model: nn.Module, recipe: BuildRecipe, path: str | Path) -> nn.Module:
     """Convert the bare architecture once more, and load the weights and constants of the file into it."""
-    parameter = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
     generator = torch.Generator().manual_seed(0)
-    example = torch.randn(2, *recipe.shape, generator=generator).to(parameter.dtype)
+    example = torch.randn(2, *recipe.shape, generator=generator).to(like_of(model).dtype)
     if recipe.how == "trained":
         converted: nn.Module = model.eval()
     elif recipe.calibrated:
@@ -74,9 +74,3 @@ def rebuild(model: nn.Module, recipe: BuildRecipe, path: str | Path) -> nn.Modul
 def made(recipe: BuildRecipe) -> str:
     """How the model of a file came to be, in words."""
     return "as it was trained" if recipe.how == "trained" else f"converted by {recipe.how}"
-
-
-def base_spec(spec: str, weights: str | None) -> str:
-    """The model's name, also where SPEC is a converted file."""
-    recipe = BuildRecipe.read(spec) or (BuildRecipe.read(weights) if weights else None)
-    return spec if recipe is None else recipe.spec

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from axiograd._names import SPEC_HELP, choose_from
 from axiograd._user_code import load, run
 from axiograd.errors import ConfigurationError, DataMissingError
+from axiograd.homogeneity.model import like_of
 from axiograd.loading.converted import BuildRecipe, bare, rebuild
 from axiograd.loading.libraries import build, library_of, read_exported
 from axiograd.models import get_model, list_models, read_state_dict
@@ -123,9 +124,7 @@ def example_input(model: nn.Module, shape: str | None, batch: int = 2) -> Tensor
     torch.Size([2, 5])
     """
     sizes = guess_shape(model) if shape is None else read_shape(shape)
-    parameter = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
-    generator = torch.Generator().manual_seed(0)
-    return torch.randn(batch, *sizes, generator=generator).to(parameter.device, parameter.dtype)
+    return torch.randn(batch, *sizes, generator=torch.Generator().manual_seed(0)).to(like_of(model))
 
 
 def read_shape(shape: str) -> tuple[int, ...]:
