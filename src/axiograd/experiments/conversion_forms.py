@@ -48,7 +48,9 @@ SUBJECTS: Mapping[Scale, tuple[Pretrained, ...]] = {
         Pretrained(FAMILIES["real"][0], 250, 250, 2, 12),
         Pretrained(FAMILIES["real"][2], 250, 500, 4, 24, (*FORMS, FOLLOWING), 1500),
         Pretrained(FAMILIES["real"][1], 64, 250, 1, 8, tuple(form for form in FORMS if form != "taught")),
-        Pretrained(FAMILIES["real"][3], 48, 250, 1, 4, ("original", "strip", "calibrated", "bias-free", "lift")),
+        Pretrained(
+            FAMILIES["real"][3], 48, 250, 1, 4, ("original", "strip", "calibrated", "bias-free", "lift", FOLLOWING), 202
+        ),
     ),
 }
 #: The distillation behind a calibration, without labels.
