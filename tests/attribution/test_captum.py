@@ -257,7 +257,7 @@ def test_refusals(images, monkeypatch):
         CaptumMethod(lambda x: model(x) * 2, ca.DeepLift)
     with pytest.raises(ConfigurationError, match="another model"):
         CaptumMethod(model, ca.Saliency(ConvNet()))
-    with pytest.raises(ConfigurationError, match="no method of Captum"):
+    with pytest.raises(ConfigurationError, match="not a method of Captum"):
         CaptumMethod(model, nn.Sequential)
     with pytest.raises(ConfigurationError, match="return_convergence_delta"):
         CaptumMethod(model, ca.Saliency, return_convergence_delta=True)

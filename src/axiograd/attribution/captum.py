@@ -15,13 +15,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from axiograd._extras import optional
 from axiograd._target import LinearTarget, logits, select
 from axiograd._typing import Target
 from axiograd.attribution._snapshot import snapshot
 from axiograd.attribution.arguments import Arguments, Model
 from axiograd.attribution.base import Attribution, AttributionCall, Computed
 from axiograd.attribution.passes import check_finite, run
-from axiograd.errors import BaselineError, ConfigurationError, MissingExtraError
+from axiograd.errors import BaselineError, ConfigurationError
 from axiograd.homogeneity.tracing.surroundings import module_of
 
 #: What the two calls pass themselves.
@@ -49,7 +50,7 @@ class CaptumMethod(Attribution):
         self, model: Model, method: Any, /, *, generator: torch.Generator | None = None, **options: Any
     ) -> None:
         super().__init__(model)
-        self._attr = _captum_attr()
+        self._attr = optional("captum.attr", "captum", "CaptumMethod")
         if taken := _OURS & options.keys():
             raise ConfigurationError(f"{', '.join(sorted(taken))}: pass it to attribute or explain, not here.")
         self.method = method
@@ -78,7 +79,7 @@ class CaptumMethod(Attribution):
         built = self._made(forward) if callable(self.method) else None
         if not self._is_instance(built):
             raise ConfigurationError(
-                f"{self.name} is no method of Captum: expected a class, an instance, or a function that makes one "
+                f"{self.name} is not a method of Captum: expected a class, an instance, or a function that makes one "
                 "from a model."
             )
         if isinstance(built, self._attr.LayerAttribution | self._attr.NeuronAttribution):
@@ -243,7 +244,7 @@ def _bare(tensors: tuple[Tensor, ...], call: AttributionCall) -> Any:
 
 @contextmanager
 def _eager() -> Iterator[None]:
-    """Compiled code does not see hooks that are set later, and would skip Captum's without a word."""
+    """Compiled code does not see hooks that are set later, and would silently skip Captum's."""
     if "torch._dynamo" in sys.modules:
         with torch.compiler.set_stance("force_eager"):
             yield
@@ -259,11 +260,3 @@ def _quiet() -> Iterator[None]:
         warnings.filterwarnings("ignore", module=r"axiograd\.attribution\.captum")
         warnings.filterwarnings("ignore", message=".*backward hook.*")
         yield
-
-
-def _captum_attr() -> Any:
-    try:
-        import captum.attr
-    except ImportError:
-        raise MissingExtraError("captum", "captum", "CaptumMethod") from None
-    return captum.attr

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from axiograd._extras import optional
 from axiograd._target import select
 from axiograd.attribution.arguments import Arguments
-from axiograd.errors import InputError, MissingExtraError
+from axiograd.errors import InputError
 
 if TYPE_CHECKING:
     from axiograd.attribution.results import Explanation
@@ -44,10 +45,6 @@ def to_shap(explanation: Explanation, names: Sequence[str] | None = None) -> Any
 
 def shap_explanation(values: Any, base: Any, data: Any, names: Sequence[str] | None, display: Any = None) -> Any:
     """`shap.Explanation`; what to install where shap is missing."""
-    try:
-        import shap
-    except ImportError as error:
-        raise MissingExtraError("shap", "shap", "to_shap()") from error
-    return shap.Explanation(
+    return optional("shap", "shap", "to_shap()").Explanation(
         values, base, data, display_data=display, feature_names=None if names is None else list(names)
     )

@@ -11,13 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from axiograd._extras import optional
 from axiograd.attribution import Attribution
 from axiograd.attribution.captum import CaptumMethod
 from axiograd.attribution.methods import METHODS, MethodEntry
 from axiograd.axioms.auditing import AXIOMS, audit
 from axiograd.axioms.report import AxiomReport
 from axiograd.axioms.subject import N_FEATURES
-from axiograd.errors import MissingExtraError
 
 #: What can be audited, by name, with its title in the table.
 TITLES: Mapping[str, str] = {
@@ -169,14 +169,11 @@ def columns(*, n_steps: int = 512, n_samples: int = 1024, captum: bool = True) -
             tolerance = _ROUNDING if entry.count is None else _QUADRATURE
             found.append(MethodColumn(TITLES[name], partial(entry.build, **given), tolerance))
     if captum:
-        try:
-            from captum.attr import LRP, DeepLift, GradientShap
-        except ImportError:
-            raise MissingExtraError("captum", "captum", "The audit of Captum's methods") from None
+        theirs = optional("captum.attr", "captum", "The audit of Captum's methods")
         found += [
-            MethodColumn("DeepLIFT", lambda model: CaptumMethod(model, DeepLift)),
-            MethodColumn("LRP", lambda model: CaptumMethod(model, LRP)),
-            MethodColumn("GradientShap (5)", partial(_WithBaselines, GradientShap), noise, drawn),
+            MethodColumn("DeepLIFT", lambda model: CaptumMethod(model, theirs.DeepLift)),
+            MethodColumn("LRP", lambda model: CaptumMethod(model, theirs.LRP)),
+            MethodColumn("GradientShap (5)", partial(_WithBaselines, theirs.GradientShap), noise, drawn),
         ]
     return found
 

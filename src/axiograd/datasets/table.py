@@ -14,10 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from axiograd._extras import optional
 from axiograd.datasets.columns import Columns, Missing, as_columns, as_numbers, as_word, check_column
 from axiograd.datasets.schema import Schema
 from axiograd.datasets.tensors import TensorData, check_choice
-from axiograd.errors import ConfigurationError, DataMissingError, MissingExtraError, StorageError
+from axiograd.errors import ConfigurationError, DataMissingError, StorageError
 
 TEXT = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 SUFFIXES = (*TEXT, ".parquet")
@@ -146,14 +147,10 @@ def _text(path: Path) -> Columns:
 
 
 def _parquet(path: Path) -> Columns:
+    arrow = optional("pyarrow", "tables", "reading Parquet")
     try:
-        import pyarrow as pa
-        from pyarrow import parquet
-    except ImportError as error:
-        raise MissingExtraError("pyarrow", "tables", "reading Parquet") from error
-    try:
-        content = as_columns(parquet.read_table(path))
-    except (pa.ArrowException, OSError) as error:
+        content = as_columns(optional("pyarrow.parquet", "tables", "reading Parquet").read_table(path))
+    except (arrow.ArrowException, OSError) as error:
         raise StorageError(f"{path} cannot be read as Parquet: {str(error).splitlines()[0]}.") from error
     if not content or not len(next(iter(content.values()))):
         raise StorageError(f"{path} has no rows.")

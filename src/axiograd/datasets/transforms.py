@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from axiograd.errors import InputError, MissingExtraError
+from axiograd._extras import optional
+from axiograd.errors import InputError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -25,11 +26,7 @@ Triple = tuple[float, ...]
 
 def pillow() -> Any:
     """Pillow's Image module, or MissingExtraError."""
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise MissingExtraError("pillow", "images", "decoding images") from error
-    return Image
+    return optional("PIL.Image", "images", "decoding images", package="pillow")
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from axiograd.errors import ConfigurationError, MissingExtraError
+from axiograd._extras import optional
+from axiograd.errors import ConfigurationError
 from axiograd.runs.files import write_atomically
 
 #: Where a figure goes: one file or several, PNG, PDF or SVG by their endings.
@@ -24,14 +25,10 @@ FORMATS = (".png", ".pdf", ".svg")
 
 def new_figure(width: float, height: float) -> Any:
     """An empty figure in inches, with its own canvas."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MissingExtraError("matplotlib", "plots", "drawing figures") from error
-
-    figure = Figure(figsize=(width, height), dpi=150, layout="constrained", facecolor="white")
-    FigureCanvasAgg(figure)
+    matplotlib = optional("matplotlib.figure", "plots", "drawing figures")
+    agg = optional("matplotlib.backends.backend_agg", "plots", "drawing figures")
+    figure = matplotlib.Figure(figsize=(width, height), dpi=150, layout="constrained", facecolor="white")
+    agg.FigureCanvasAgg(figure)
     return figure
 
 

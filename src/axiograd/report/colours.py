@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from axiograd.errors import MissingExtraError
+from axiograd._extras import optional
 
 #: Evenly spaced from the most negative to the most positive value; the one in the middle is zero.
 ANCHORS: tuple[str, ...] = (
@@ -45,10 +45,6 @@ def colour(values: NDArray[Any]) -> NDArray[np.uint8]:
 
 def matplotlib_map(*, positive_only: bool = False) -> Any:
     """The map for matplotlib; its positive half where negative values are not shown."""
-    try:
-        from matplotlib.colors import LinearSegmentedColormap
-    except ImportError as error:
-        raise MissingExtraError("matplotlib", "plots", "drawing figures") from error
-
+    colours = optional("matplotlib.colors", "plots", "drawing figures").LinearSegmentedColormap
     anchors = ANCHORS[len(ANCHORS) // 2 :] if positive_only else ANCHORS
-    return LinearSegmentedColormap.from_list("axiograd-positive" if positive_only else "axiograd", anchors, N=512)
+    return colours.from_list("axiograd-positive" if positive_only else "axiograd", anchors, N=512)

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from axiograd._extras import optional
 from axiograd._names import visible
-from axiograd.errors import MissingExtraError
 from axiograd.report._escape import text as escape
 from axiograd.report.colours import colour
 from axiograd.runs.files import write_atomically
@@ -83,12 +83,8 @@ def text_svg(explanation: Any) -> str:
 
 def text_rich(explanation: Any) -> Any:
     """The coloured text for a terminal."""
-    try:
-        from rich.text import Text
-    except ImportError as error:
-        raise MissingExtraError("rich", "cli", "coloured text in a terminal") from error
     limit = strongest(explanation)
-    shown = Text()
+    shown = optional("rich.text", "cli", "coloured text in a terminal").Text()
     shown.append(visible(explanation.headline()), style="bold").append("\n")
     for piece in laid_out(explanation):
         if piece.kind == "outside":

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from axiograd.errors import MissingExtraError
+from axiograd._extras import optional
 
 #: advance(n, total=..., done=..., doing=..., **fields): what is not given stays as it is.
 Update = Callable[..., None]
@@ -25,10 +25,8 @@ def progress_bar(
     if not (sys.stderr.isatty() if shown is None else shown):
         yield lambda **_: None
         return
-    try:
-        from rich import console, progress
-    except ImportError as error:
-        raise MissingExtraError("rich", extra, "a progress bar") from error
+    progress = optional("rich.progress", extra, "a progress bar")
+    console = optional("rich.console", extra, "a progress bar")
     count: Any = progress.MofNCompleteColumn() if counted else progress.TextColumn("{task.percentage:>3.0f} %")
     columns = (progress.TextColumn("{task.description}", markup=False), progress.BarColumn(), count)
     note = progress.TextColumn("{task.fields[note]}", markup=False)

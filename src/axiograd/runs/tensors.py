@@ -9,18 +9,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from axiograd.errors import MissingExtraError, StorageError
+from axiograd._extras import optional
+from axiograd.errors import StorageError
 from axiograd.runs.files import replacing, write_bytes
 
 
-def safetensors(purpose: str = "storing tensors", extra: str = "storage") -> Any:
+def safetensors(purpose: str = "storing tensors") -> Any:
     """The library, or what to install."""
-    try:
-        import safetensors
-        import safetensors.torch
-    except ImportError as error:
-        raise MissingExtraError("safetensors", extra, purpose) from error
-    return safetensors
+    optional("safetensors.torch", "storage", purpose)
+    return optional("safetensors", "storage", purpose)
 
 
 def save_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, str] | None = None) -> str:

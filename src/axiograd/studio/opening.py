@@ -10,14 +10,15 @@ from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import nn
 
+from axiograd._extras import optional
 from axiograd.datasets import PIXELS, Preprocess, TensorData
 from axiograd.datasets.marked import Pictures
-from axiograd.errors import ConfigurationError, MissingExtraError
+from axiograd.errors import ConfigurationError
 from axiograd.studio.chief import Chief
 from axiograd.studio.mask_files import import_masks
 from axiograd.studio.network import Origin
@@ -32,7 +33,8 @@ class Opened:
     """
 
     def __init__(self, session: Session, origin: Origin, stack: ExitStack, *, port: int = 0, method: str) -> None:
-        uvicorn, server = _uvicorn(), _server()
+        uvicorn = optional("uvicorn", "studio", "the studio")
+        server = optional("axiograd.studio.server", "studio", "the studio", package="starlette")
         self.session = session
         self.chief = Chief(session, origin, method=method)
         self.chief.open()
@@ -69,22 +71,6 @@ class Opened:
 
     def __repr__(self) -> str:
         return f"axiograd studio at {self.address}"
-
-
-def _uvicorn() -> Any:
-    try:
-        import uvicorn
-    except ImportError as error:
-        raise MissingExtraError("uvicorn", "studio", "the studio") from error
-    return uvicorn
-
-
-def _server() -> Any:
-    try:
-        from axiograd.studio import server
-    except ImportError as error:
-        raise MissingExtraError("starlette", "studio", "the studio") from error
-    return server
 
 
 def _listen(port: int) -> socket.socket:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from axiograd._extras import optional
 from axiograd._names import choose_from
 from axiograd._notebook import shown_by
 from axiograd._target import logits
@@ -17,7 +18,8 @@ from axiograd.attribution import Attribution, XGradient
 from axiograd.attribution.shap_values import shap_explanation
 from axiograd.datasets import Schema
 from axiograd.datasets.columns import as_columns
-from axiograd.errors import InputError, MissingExtraError, TargetError
+from axiograd.errors import InputError, TargetError
+from axiograd.homogeneity.model import like_of
 
 _SCORES = 2
 
@@ -79,12 +81,11 @@ def explain(
     ann -1.0  2.0
     bob  1.0  3.0
     """
-    pandas = _pandas()
+    pandas = optional("pandas", "tables", "axiograd.tables")
     data = frame if isinstance(frame, pandas.DataFrame) else pandas.DataFrame(dict(as_columns(frame)))
     if not len(data):
         raise InputError("the table has no rows to explain.")
-    parameter = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
-    inputs = schema.encode(data).to(parameter)
+    inputs = schema.encode(data).to(like_of(model))
     attribution = method if isinstance(method, Attribution) else method(model, **options)
     names = schema.classes
     found: list[tuple[Tensor, Tensor, Tensor | None]] = []
@@ -152,11 +153,3 @@ def _codes(column: Any, cells: Sequence[Any]) -> Any:
     """Numbers as they are; of a category the place of its value, which colours need."""
     found = column.encode(cells, "zero")
     return found.argmax(1).astype(float) if column.is_category else found[:, 0]
-
-
-def _pandas() -> Any:
-    try:
-        import pandas as pd
-    except ImportError as error:
-        raise MissingExtraError("pandas", "tables", "axiograd.tables") from error
-    return pd

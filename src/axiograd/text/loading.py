@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from axiograd.errors import ConfigurationError, DataMissingError, MissingExtraError
+from axiograd._extras import optional
+from axiograd.errors import ConfigurationError, DataMissingError
 
 
 def load(folder: str | Path, *, local: bool = True) -> tuple[Any, Any]:
@@ -13,10 +14,7 @@ def load(folder: str | Path, *, local: bool = True) -> tuple[Any, Any]:
 
     `model, tokenizer = axiograd.text.load("my-sentiment-model/")`
     """
-    try:
-        import transformers
-    except ImportError as error:
-        raise MissingExtraError("transformers", "text", "explaining texts") from error
+    transformers = optional("transformers", "text", "explaining texts")
     if local and not (Path(folder) / "config.json").is_file():
         raise DataMissingError(
             f"{folder} is not a folder with a Hugging Face model (no config.json in it): write one with "
@@ -27,7 +25,7 @@ def load(folder: str | Path, *, local: bool = True) -> tuple[Any, Any]:
     kind = getattr(transformers, names[0], None) if names else None
     if kind is None:
         raise ConfigurationError(
-            f"{folder}: its configuration names the class {names[0] if names else 'of no model'}, which transformers "
+            f"{folder}: its configuration names the class {names[0] if names else 'None'}, which transformers "
             f"{transformers.__version__} does not have."
         )
     model = kind.from_pretrained(folder, local_files_only=local).eval()

@@ -10,8 +10,9 @@ from typing import Any
 
 from torch import nn
 
+from axiograd._extras import optional
 from axiograd._half_precision import require_products
-from axiograd.errors import ConfigurationError, MissingExtraError
+from axiograd.errors import ConfigurationError
 from axiograd.homogeneity.tracing.surroundings import in_mode
 from axiograd.runs.files import check_writable
 from axiograd.training.batches import ensure_dataset
@@ -130,14 +131,11 @@ def launch(
     precision: Any = "32-true",
 ) -> Any:
     """A launched `lightning.fabric.Fabric`; devices and num_nodes are by default what torchrun started."""
-    try:
-        from lightning.fabric import Fabric
-    except ImportError as error:
-        raise MissingExtraError("lightning", "train", "axiograd.training.fit") from error
+    lightning = optional("lightning.fabric", "train", "axiograd.training.fit")
     # Fabric sets WORLD_SIZE for the processes that it starts itself; LOCAL_WORLD_SIZE is torchrun's alone
     here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     everywhere = int(os.environ["WORLD_SIZE"]) if "LOCAL_WORLD_SIZE" in os.environ else 1
-    fabric = Fabric(
+    fabric = lightning.Fabric(
         accelerator=accelerator,
         devices=here if devices is None else devices,
         num_nodes=max(1, everywhere // here) if num_nodes is None else num_nodes,

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from axiograd.errors import MissingExtraError, StorageError
+from axiograd._extras import optional
+from axiograd.errors import StorageError
 from axiograd.runs.files import write_atomically, writing
 
 Row = Mapping[str, float | int | str]
@@ -35,7 +36,9 @@ class MetricsLog:
         with writing(self.path):
             out.mkdir(parents=True, exist_ok=True)
             self._cut(resumed_step, mark)
-            self._board = _summary_writer(out / "tensorboard", resumed_step)
+            tensorboard = optional("torch.utils.tensorboard", "train", "a log for TensorBoard", package="tensorboard")
+            after = resumed_step + 1 if resumed_step else None
+            self._board = tensorboard.SummaryWriter(str(out / "tensorboard"), purge_step=after)
 
     @property
     def mark(self) -> dict[str, Any]:
@@ -139,11 +142,3 @@ class Means:
     def speed(self) -> float:
         """Samples per second since these means were begun or resumed."""
         return self._fresh / max(time.perf_counter() - self._since, 1e-9)
-
-
-def _summary_writer(folder: Path, resumed_step: int) -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise MissingExtraError("tensorboard", "train", "a log for TensorBoard") from error
-    return SummaryWriter(str(folder), purge_step=resumed_step + 1 if resumed_step else None)
