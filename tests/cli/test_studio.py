@@ -14,7 +14,7 @@ def run(*arguments):
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
-    [((), "or --demo"), (("xmlp", "--demo"), "one of both"), (("xmlp",), "--data is missing")],
+    [((), "or --demo"), (("xmlp", "--demo"), "not both"), (("xmlp",), "--data is missing")],
 )
 def test_one_of_a_model_and_the_demonstration(arguments, said):
     error = run(*arguments).exception

@@ -62,7 +62,7 @@ def test_gates_that_draw_and_write_in_place_under_plain_passes(wrap, outputs: st
 
 def test_what_plain_passes_cannot_do_is_refused_with_the_reason(ranks: list) -> None:
     reasons = {
-        "a curve": "tanh is no linear function",
+        "a curve": "tanh is neither a linear function",
         "no degree": "certify it before it is sharded",
         "every output": "each output is attributed",
         "a logarithm": "LogGradient is more than",

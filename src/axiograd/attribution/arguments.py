@@ -71,7 +71,7 @@ class Arguments:
     slots: tuple[int | str, ...]
     single: bool
     n_inputs: int
-    #: The pandas DataFrame that the inputs came in, if they did: attributions go out in its like.
+    #: The pandas DataFrame that the inputs came in, if they did: attributions go out as such a frame.
     frame: Any = None
 
     @classmethod

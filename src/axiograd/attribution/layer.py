@@ -220,7 +220,7 @@ def _found(model: Model, layer: str | nn.Module) -> nn.Module:
         raise ConfigurationError(f"layer={layer!r}: a function has no names for modules; pass the module itself.")
     if layer not in modules or not layer:
         names = [name for name in modules if name]
-        raise ConfigurationError(f"layer={layer!r} is no module of the model: {choose_from(layer, names)}.")
+        raise ConfigurationError(f"layer={layer!r} is not a module of the model: {choose_from(layer, names)}.")
     found: nn.Module = modules[layer]
     return found
 

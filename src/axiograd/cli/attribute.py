@@ -69,7 +69,7 @@ def attribute(
 ) -> None:
     """Attribute every sample of a data set, and write a table with a row per sample: summaries, not pixels.
 
-    Both engines write the same files. The same command goes on where it was stopped or killed. An image that cannot be
+    Both engines write the same files. The same command resumes where it was stopped or killed. An image that cannot be
     decoded is a row with an error. `axiograd compare` tells two such tables apart.
 
     `axiograd attribute lifted.safetensors --data photos/ --out monday/ --region logo=0,0,32,32`

@@ -30,7 +30,7 @@ def export(
         str, typer.Option(help="What the file is asked for: index, a class per sample; weights, one per output.")
     ] = "index",
     pool: Annotated[
-        int | None, typer.Option(help="Also give attributions summed over windows of so many pixels.", min=1)
+        int | None, typer.Option(help="Also give attributions summed over windows of this many pixels.", min=1)
     ] = None,
     preprocessing: Annotated[
         str, typer.Option(help="inside: the file takes uint8 images of any size; outside: what the model takes.")

@@ -87,7 +87,7 @@ Steps = Annotated[
     typer.Option(help="Steps of integrated-gradients, draws of expected-gradients.", min=1, rich_help_panel=METHODS),
 ]
 Seed = Annotated[int, typer.Option(help="Seed of everything that is random.", rich_help_panel=METHODS)]
-Limit = Annotated[int | None, typer.Option(help="Take so many samples and leave the rest.", min=1)]
+Limit = Annotated[int | None, typer.Option(help="Take this many samples and leave the rest.", min=1)]
 Batch = Annotated[
     int,
     typer.Option("--batch-size", help="Samples that go through the model together.", min=1, rich_help_panel=METHODS),

@@ -47,7 +47,7 @@ def studio(
     Everything stays in --out: a session that was closed, or has crashed, resumes there. Ctrl-C ends it.
     """
     if demo == (spec is not None):
-        raise ConfigurationError("say which model and --data FOLDER, or --demo; one of both.")
+        raise ConfigurationError("give a model and --data FOLDER, or --demo, but not both.")
     if not demo and data is None:
         raise ConfigurationError("--data is missing: a folder with one folder of images per class.")
     with speaking(as_json=json) as output:

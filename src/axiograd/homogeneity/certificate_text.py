@@ -71,7 +71,7 @@ def _facts(certificate: "Certificate") -> list[str]:
         )
         for e in certificate.epsilons
     ]
-    rows += [("given", text) for text in certificate.assumptions]
+    rows += [("assuming", text) for text in certificate.assumptions]
     lines = []
     previous = ""
     for label, text in rows:

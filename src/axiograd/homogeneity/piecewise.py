@@ -93,7 +93,7 @@ class _PiecewiseWalk:
             others = {a.name for a in schema_of(node.target).arguments} - set(IN[name])
             moves = any(self.of(argument(node, other)) for other in others)
             return "It is steered by a value that depends on the input." if moves else None
-        return "It is no linear operator and no gate."
+        return "It is neither a linear operator nor a gate."
 
     def _body(self, node: fx.Node) -> int | None:
         """Through an operator that merely runs a program of its own."""

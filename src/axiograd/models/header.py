@@ -49,7 +49,7 @@ class BuildRecipe:
 
     @classmethod
     def read(cls, path: str | Path) -> BuildRecipe | None:
-        """The recipe in a file's header; None for a file without one, and for what is no safetensors file."""
+        """The recipe in a file's header; None for a file without one, and for what is not a safetensors file."""
         file = Path(path)
         if file.suffix != ".safetensors" or not file.is_file():
             return None

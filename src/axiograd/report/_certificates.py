@@ -42,7 +42,7 @@ def _notes(certificate: Any) -> list[str]:
         f"Holds up to ε = {e.size:g} in {e.op} of {e.module or 'the model'}."
         for e in getattr(certificate, "epsilons", ())
     ]
-    return epsilons + [f"Taken as given: {a}" for a in getattr(certificate, "assumptions", ())]
+    return epsilons + [f"Assuming that {a}." for a in getattr(certificate, "assumptions", ())]
 
 
 def modules_markup(group: Sequence[Any]) -> str:

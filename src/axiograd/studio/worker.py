@@ -87,7 +87,7 @@ class Worker:
         }
 
     def serve(self) -> None:
-        """Job after job, for ever."""
+        """Job after job, forever."""
         while True:
             self.stop = False
             if self.models:

@@ -232,7 +232,7 @@ def _token(baseline: str | None, tokenizer: Any) -> int | None:
     named = getattr(tokenizer, f"{baseline}_token_id", None)
     known = named if named is not None else tokenizer.convert_tokens_to_ids(baseline)
     if known is None or (known == tokenizer.unk_token_id and baseline not in {tokenizer.unk_token, "unk"}):
-        raise ConfigurationError(f"baseline={baseline!r} is no token of the tokenizer: try 'pad', 'mask' or 'unk'.")
+        raise ConfigurationError(f"baseline={baseline!r} is not a token of the tokenizer: try 'pad', 'mask' or 'unk'.")
     return int(known)
 
 

@@ -33,7 +33,7 @@ def check_parts(task_loss: Any, prior: Any, method: Any) -> None:
 
 
 def check_connected(prior: Tensor, model: Any) -> None:
-    """Raise unless some parameter has a gradient from the prior: else training would ignore it without a word."""
+    """Raise unless some parameter has a gradient from the prior: else training would silently ignore it."""
     module = module_of(model)
     parameters = [] if module is None else [p for p in module.parameters() if p.requires_grad]
     if module is not None and not parameters:

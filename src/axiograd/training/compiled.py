@@ -31,7 +31,7 @@ class CompiledStep:
     inside what is differentiated (`torch.func.grad`) before it is compiled. Gradients are added to `.grad` as
     `backward()` does, so zeroing, clipping and the optimizer stay as they are; the terms come detached. The first
     step runs as it is written, with all checks of the loss. What cannot be compiled (other methods than XGradient,
-    InputXGradient, Gradient and Saliency, several inputs, models that update buffers, wrapped models) goes on so,
+    InputXGradient, Gradient and Saliency, several inputs, models that update buffers, wrapped models) runs uncompiled,
     after a `CompileFallbackWarning` that says why; `reason` has it, too.
 
     >>> from axiograd.priors import L1

@@ -222,7 +222,7 @@ class RunFolder:
         return None
 
     def _on_zero(self, work: Callable[[], Result]) -> Result:
-        """Do it on rank 0; all ranks get the result, or raise what it raised, and none waits for ever."""
+        """Do it on rank 0; all ranks get the result, or raise what it raised, and none waits forever."""
         result: Any = None
         error: AxiogradError | None = None
         if self.fabric.is_global_zero:

@@ -333,7 +333,7 @@ def _in_place_by_position(h):
 
 
 CANNOT = {
-    "a curve": (lambda h: h.tanh(), "tanh is no linear function"),
+    "a curve": (lambda h: h.tanh(), "tanh is neither a linear function"),
     "a product": (lambda h: h * h, "multiplies two values"),
     "a quotient": (lambda h: h / (1 + h.abs().sum(1, keepdim=True)), "divides by a value"),
     "a cut": (lambda h: h + h.detach(), "detach"),

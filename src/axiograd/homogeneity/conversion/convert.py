@@ -170,7 +170,7 @@ def to_xdnn(
 
 
 def _without_cache(model: nn.Module) -> list[Edit]:
-    """Keys and values that are kept for the next token are no output to attribute, and no trace can hold them."""
+    """Keys and values that are kept for the next token are not an output to attribute, and no trace can hold them."""
     edits = []
     for path, module in model.named_modules():
         config = getattr(module, "config", None)

@@ -1,4 +1,4 @@
-"""Calls whose backward pass is not the derivative of their forward pass, although both run without a word.
+"""Calls whose backward pass is not the derivative of their forward pass, although both run without an error.
 
 The closed form of Integrated Gradients needs ∇F. For most operators autograd gives it almost everywhere; here are the
 exceptions, each with the arguments under which it is one. (What has no derivative at all is found by `gradient`.)

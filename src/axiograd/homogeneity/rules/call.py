@@ -132,7 +132,7 @@ def as_value(item: Any) -> Value:
         return item
     if isinstance(item, bool | int | float | complex):
         return number(item)
-    raise TypeError(f"{item!r} is no value.")
+    raise TypeError(f"{item!r} is not a value.")
 
 
 def is_invariant(value: Value) -> bool:

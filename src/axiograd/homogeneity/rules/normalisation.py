@@ -18,7 +18,7 @@ def normalised(call: Call, value: Value, eps: float) -> Value:
         return of_degree(0)
     if not 0 < eps <= LARGEST_EPSILON:
         call.report(
-            f"An epsilon of {eps:g} is no small number beside a variance.",
+            f"An epsilon of {eps:g} is not small beside a variance.",
             f"Use an epsilon of at most {LARGEST_EPSILON:g}.",
             kind="normalisation",
         )

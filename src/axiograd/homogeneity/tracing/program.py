@@ -44,7 +44,7 @@ class Program:
     original: fx.Graph
     #: Placeholder → (name, tensor) for parameters, buffers and lifted constants.
     constants: dict[str, tuple[str, Any]]
-    #: Placeholders of what is no tensor, such as a generator of the model's own.
+    #: Placeholders of what is not a tensor, such as a generator of the model's own.
     objects: dict[str, Any]
     #: Placeholder → index of the input leaf.
     inputs: dict[str, int]

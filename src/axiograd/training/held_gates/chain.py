@@ -28,7 +28,7 @@ class Chain(HeldPass):
     def __init__(self, model: Any, x: Tensor) -> None:
         self._links = links_of(model)
         if x.dim() < 2 or torch.is_autocast_enabled(x.device.type) or type(x) is not Tensor:  # noqa: PLR2004
-            raise NotChainError("the input is no batch of plain numbers.")
+            raise NotChainError("the input is not a batch of plain numbers.")
         self._weights: list[Tensor] = []
         #: Of each link: the places of its weights among those that are trained.
         self._places: list[tuple[int | None, ...]] = []
@@ -37,7 +37,7 @@ class Chain(HeldPass):
             found: list[int | None] = []
             for weight in link.weights():
                 if weight is not None and (type(weight) is not nn.Parameter or weight.dtype != x.dtype):
-                    raise NotChainError("a weight is no parameter of the input's number format.")
+                    raise NotChainError("a weight is not a parameter of the input's number format.")
                 trained = weight is not None and weight.requires_grad
                 if weight is not None and trained and id(weight) not in places:
                     places[id(weight)] = len(self._weights)

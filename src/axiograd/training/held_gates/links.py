@@ -212,7 +212,7 @@ def _add_links(module: Any, links: list[Link]) -> None:
     kind: Any = type(module)
     known = kind if kind in _FORWARD else nn.Sequential if isinstance(module, nn.Sequential) else None
     if known is None or kind.forward is not _FORWARD[known] or kind.__call__ is not _CALL:
-        raise NotChainError(f"{kind.__name__} is no chain of layers.")
+        raise NotChainError(f"{kind.__name__} is not a chain of layers.")
     check_called_plainly(module)
     if kind in _LINKS:
         links.append(_LINKS[kind](module))

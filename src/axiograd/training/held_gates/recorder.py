@@ -81,7 +81,7 @@ class Recorder(TorchFunctionMode):
             call = _Call(self, function, args, kwargs)
             return self._logged(name, call, GATES[name](call), plain=False)
         if name not in LINEAR:
-            raise NotHeldError(f"{name} is no linear function and no gate.")
+            raise NotHeldError(f"{name} is neither a linear function nor a gate.")
         check_linear(name, args, kwargs, self.moves)
         replayed = getattr(Tensor, name) if in_place else function
         call = _Call(self, function, args, kwargs)

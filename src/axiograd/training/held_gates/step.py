@@ -163,7 +163,7 @@ def _for_hooks(held: HeldPass, gradients: Sequence[Tensor | None]) -> list[Tenso
 
 
 class _Gradient(torch.autograd.Function):
-    """g = Jᵀu for u that is no multiple of the task's gradient, as a function of u and the weights."""
+    """g = Jᵀu for u that is not a multiple of the task's gradient, as a function of u and the weights."""
 
     @staticmethod
     def forward(ctx: Any, held: Held, n_u: int, *tensors: Tensor) -> tuple[Tensor, ...]:
@@ -234,7 +234,7 @@ class Direction(torch.autograd.Function):
     def forward(ctx: Any, held: HeldPass, *ways: Tensor) -> tuple[Tensor, ...]:  # noqa: ARG004 (only their gradients matter)
         ctx.held = held
         if held.scale is None:
-            raise NotHeldError("the gradient of this pass is no multiple of the task's.")
+            raise NotHeldError("the gradient of this pass is not a multiple of the task's.")
         return tuple(per_sample(held.scale, g) * g for g in held.gradients)
 
     @staticmethod

@@ -52,7 +52,7 @@ class Calibration:
     #: Activations in memory, in GiB; those beyond lie in a temporary file.
     memory: float = 4.0
     seed: int = 0
-    #: Layers that are done are kept here, and a calibration that was interrupted goes on behind them.
+    #: Layers that are done are kept here, and an interrupted calibration resumes after them.
     folder: str | PathLike[str] | None = None
     #: Called with the number of layers done and of all.
     progress: Callable[[int, int], None] | None = None

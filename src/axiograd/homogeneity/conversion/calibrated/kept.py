@@ -1,4 +1,4 @@
-"""Layers that are fitted lie in a folder, so that a calibration that was interrupted goes on where it stopped."""
+"""Layers that are fitted lie in a folder, so that an interrupted calibration resumes where it stopped."""
 
 import json
 from collections.abc import Iterator
