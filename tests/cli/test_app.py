@@ -146,7 +146,7 @@ def test_an_interruption_leaves_nothing_half_written(mine, photos, tmp_path, num
         "    path.write_bytes(data[:100])\n"
         f"    pathlib.Path({str(tmp_path / 'started')!r}).touch()\n"
         "    time.sleep(60)\n"
-        "import axiograd.runs.files\naxiograd.runs.files.write_bytes = slow\n"
+        "import axiograd.runs.tensors\naxiograd.runs.tensors.write_bytes = slow\n"
     )
     out = tmp_path / "out"
     command = [sys.executable, "-m", "axiograd", "convert", f"{tmp_path / 'slow.py'}:build"]
