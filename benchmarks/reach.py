@@ -123,7 +123,7 @@ def main() -> None:
     options = parser.parse_args()
     lines, exports = Lines(RESULTS), Lines(export.RESULTS)
     if not options.render:
-        todo = [(name, how) for name in options.names or names() for how in ("lift", "strip")]
+        todo = [(name, how) for how in ("lift", "strip") for name in options.names or names()]
         lacking = [k for k in todo if not lines.has(*k) or (options.export and not exports.has(*k))]
         first, every = map(int, options.part.split("/"))
         todo = (todo if options.again else lacking)[first - 1 :: every]

@@ -8,6 +8,8 @@ import numpy as np
 import onnxruntime
 import pytest
 import torch
+from onnxscript import rewriter
+from onnxscript.rewriter.rules.common import slice_split_rule
 from torch import nn
 
 import axiograd
@@ -387,3 +389,22 @@ class Counted(nn.Module):
 def test_a_batch_that_the_code_writes_down_is_named(tmp_path):
     with pytest.raises(ExportError, match=r"for len\(x\) or int\(x\.shape\[0\]\), say x\.shape\[0\]"):
         axiograd.export_onnx(Counted().eval(), torch.randn(4, 2, 4), tmp_path / "m.onnx")
+
+
+def test_the_time_of_an_export_does_not_grow_with_the_square_of_the_slices(tmp_path, monkeypatch):
+    """onnxscript's rule for slices that are a split would compare every node with every slice."""
+
+    class Slices(nn.Module):
+        def forward(self, x):
+            for _ in range(3):
+                x = torch.cat([x[:, 2:], x[:, :2].relu()], 1)
+            return x
+
+    def compared(*_, **__):
+        raise AssertionError("every node is compared with every slice")
+
+    every = rewriter._DEFAULT_REWRITE_RULES
+    monkeypatch.setattr(slice_split_rule, "try_rewrite", compared)
+    assert slice_split_rule in every
+    axiograd.export_onnx(Slices(), torch.randn(2, 4), tmp_path / "model.onnx")
+    assert rewriter._DEFAULT_REWRITE_RULES is every  # others' exports are as they were

@@ -6,7 +6,8 @@ import copy
 import hashlib
 import re
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,7 +53,7 @@ def to_onnx(joint: Joint) -> onnx.ModelProto:
             f"the weights take {held / 2**30:.1f} GB, and an ONNX file holds 2 at most: export to a .pt2 file, or a "
             "model in smaller numbers."
         )
-    with untouched(joint.program.graph_module):
+    with untouched(joint.program.graph_module), _linear_rules():
         warnings.simplefilter("ignore")
         try:
             made = torch.onnx.export(
@@ -70,6 +71,23 @@ def to_onnx(joint: Joint) -> onnx.ModelProto:
     _name_sizes(proto, joint)
     proto.producer_name = "axiograd"
     return proto
+
+
+@contextmanager
+def _linear_rules() -> Iterator[None]:
+    """The optimizer without its rule for slices that are a split: it compares every node with every slice.
+
+    That was nine tenths of an export of a Swin transformer, and there is no option for it.
+    """
+    from onnxscript import rewriter
+    from onnxscript.rewriter.rules.common import slice_split_rule
+
+    every = rewriter._DEFAULT_REWRITE_RULES  # noqa: SLF001
+    rewriter._DEFAULT_REWRITE_RULES = tuple(rule for rule in every if rule is not slice_split_rule)  # noqa: SLF001
+    try:
+        yield
+    finally:
+        rewriter._DEFAULT_REWRITE_RULES = every  # noqa: SLF001
 
 
 def _ready(program: ExportedProgram) -> ExportedProgram:
