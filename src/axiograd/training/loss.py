@@ -19,7 +19,7 @@ from axiograd.attribution import (
     XGradient,
 )
 from axiograd.attribution.arguments import Arguments
-from axiograd.errors import ConfigurationError, DisconnectedError
+from axiograd.errors import ConfigurationError, DisconnectedError, TargetError
 from axiograd.priors.batch_mean import share_weights
 from axiograd.training.bound import Bound, output_shape
 from axiograd.training.checks import check_connected, check_parts
@@ -147,7 +147,15 @@ class AttributionLoss(nn.Module):
         if chosen is None:
             chosen = self.choose_target(bound, inputs, target, additional_forward_args, task)
         replayed: list[Replayed] = []
-        explanation = self._explain(bound, inputs, chosen, additional_forward_args, task, replayed)
+        try:
+            explanation = self._explain(bound, inputs, chosen, additional_forward_args, task, replayed)
+        except TargetError as error:
+            if attribution_target is None and type(chosen) is LinearTarget:  # drawn for as many outputs as there were
+                raise TargetError(
+                    f"the model gave {chosen.weights.flatten(1).shape[1]} outputs per sample when this loss first saw "
+                    "it, and gives another number now: make a new AttributionLoss when its last layer was exchanged."
+                ) from error
+            raise
         attributions = self.pick(explanation.attributions)
         prior = self.prior_of(attributions, chosen, prior_arguments)
         if self.training and not bound.connected:

@@ -406,3 +406,25 @@ def test_misplaced_options_are_refused():
         Calibration(x, ridge=-1)
     with pytest.raises(ConversionError, match="models of one input"):
         to_xdnn(nn.Bilinear(4, 4, 2), (x, x), calibration=x)
+
+
+class SequenceFirst(nn.Module):
+    """Attention that torch computes with places first, so that no layer in it can be fitted sample by sample."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.last = nn.LayerNorm(8), nn.Linear(8, 2)
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, x):
+        y = self.norm(x)
+        return self.last((x + self.attention(y, y, y, need_weights=False)[0]).mean(1))
+
+
+def test_a_norm_is_named_before_anything_is_fitted():
+    x, asked = torch.randn(30, 5, 8), []
+    calibration = Calibration(x, progress=lambda *done: asked.append(done))
+    with pytest.raises(ConversionError, match=r"^SequenceFirst has aten\.layer_norm in norm, for which .*lift") as told:
+        to_xdnn(SequenceFirst(), x[:2], calibration=calibration)
+    assert "RuntimeError" not in str(told.value)
+    assert not asked

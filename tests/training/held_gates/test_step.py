@@ -106,16 +106,6 @@ def test_frozen_layers_hooks_on_parameters_and_groups(outputs, case) -> None:
 
 
 @pytest.mark.parametrize("outputs", OUTPUTS)
-def test_a_second_derivative_of_the_step_is_refused(outputs, case) -> None:
-    terms = terms_of(case, outputs)
-    parameters = list(case[0].parameters())
-    gradient = torch.autograd.grad(terms.prior, parameters, create_graph=True, allow_unused=True)
-    size = sum(g.square().sum() for g in gradient if g is not None)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
-        size.backward()
-
-
-@pytest.mark.parametrize("outputs", OUTPUTS)
 def test_weights_that_change_before_backward_are_noticed(outputs, case) -> None:
     terms = terms_of(case, outputs)
     with torch.no_grad():

@@ -208,6 +208,10 @@ def _calibrate(
         warn_of_overfitting(layers)
         edits += [Edit(layer.name, "weights", "fitted to the original's outputs") for layer in layers]
         return stripped, edits, prove(stripped), layers
+    with in_mode(model, training=False):
+        before = prove(model)
+    if before.epsilons:  # of norms other than BatchNorm, which stay as they are: known before anything is fitted
+        raise _without_form(name, replace(before, violations=()))
     try:
         result, layers = calibrated_strip(model, args[0], calibration)
     except AxiogradError:
@@ -218,10 +222,7 @@ def _calibrate(
         ) from error
     certificate = prove(result)
     if not (certificate.ok and certificate.exact):
-        raise ConversionError(
-            f"{name} has {_operators(certificate)}, for which calibration has no homogeneous form. {_EXCHANGE}; "
-            f"{LIFT_INSTEAD}"
-        )
+        raise _without_form(name, certificate)
     if certificate.degree != 1:
         raise ConversionError(
             f"{name} would become a network of degree {certificate.degree:g}, where degree 1 is wanted: it multiplies "
@@ -237,6 +238,13 @@ _EXCHANGE = (
     "strip exchanges norms, attention and such for forms that keep the scale, without calibration or with "
     "Calibration(images, exchange=True), which then fits the weights alone"
 )
+
+
+def _without_form(name: str, certificate: "Certificate") -> ConversionError:
+    return ConversionError(
+        f"{name} has {_operators(certificate)}, for which calibration has no homogeneous form. {_EXCHANGE}; "
+        f"{LIFT_INSTEAD}"
+    )
 
 
 def _operators(certificate: "Certificate") -> str:

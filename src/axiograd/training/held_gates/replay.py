@@ -15,7 +15,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.utils import _pytree as pytree
 
 from axiograd.attribution.arguments import Arguments, Model
@@ -26,6 +25,7 @@ from axiograd.homogeneity.model import out_of_parallel
 from axiograd.homogeneity.tracing.surroundings import modules_behind
 from axiograd.training.held_gates.checkpointing import without_checkpoints
 from axiograd.training.held_gates.operators import NotHeldError
+from axiograd.training.held_gates.once import once
 from axiograd.training.held_gates.recorder import Recorder, name_of
 from axiograd.training.held_gates.step import Held, one_score, record
 from axiograd.training.held_gates.tape import Logged, Slot, Weight, filled, leaves, mapped, results, without
@@ -206,7 +206,7 @@ class _Connected(torch.autograd.Function):
         return total.clone()
 
     @staticmethod
-    @once_differentiable
+    @once
     def backward(ctx: Any, times: Tensor) -> tuple[Any, ...]:
         return None, times, *(times.to(w.dtype) * w for w in ctx.weights)
 

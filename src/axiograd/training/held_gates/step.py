@@ -20,7 +20,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.utils import _pytree as pytree
 
 from axiograd.attribution.arguments import Arguments, Model, zeros_like
@@ -28,6 +27,7 @@ from axiograd.attribution.passes import Pass, Score, leaves
 from axiograd.training.held_gates.checkpointing import without_checkpoints
 from axiograd.training.held_gates.multiples import ROUNDING, common, multiples, per_sample
 from axiograd.training.held_gates.operators import NotHeldError, NotSharedError
+from axiograd.training.held_gates.once import once
 from axiograd.training.held_gates.recorder import Recorder
 from axiograd.training.held_gates.tape import Logged, Tape, TapeEntry, Tensors
 
@@ -173,7 +173,7 @@ class _Gradient(torch.autograd.Function):
         return tuple(g.clone() for g in held.gradients)
 
     @staticmethod
-    @once_differentiable
+    @once
     def backward(ctx: Any, *directions: Tensor | None) -> tuple[Tensor | None, ...]:
         held: Held = ctx.held
         n = len(held.tape.weights)
@@ -196,7 +196,7 @@ class Outputs(torch.autograd.Function):
         return outputs.clone(), *zeros_like(tensors[:n])
 
     @staticmethod
-    @once_differentiable
+    @once
     def backward(ctx: Any, r: Tensor | None, *directions: Tensor | None) -> tuple[Any, ...]:
         held: HeldPass = ctx.held
         n, m = ctx.n, ctx.n + len(held.kept.weights)
@@ -238,7 +238,7 @@ class Direction(torch.autograd.Function):
         return tuple(per_sample(held.scale, g) * g for g in held.gradients)
 
     @staticmethod
-    @once_differentiable
+    @once
     def backward(ctx: Any, *directions: Tensor) -> tuple[Tensor | None, ...]:
         return (None, *(per_sample(ctx.held.scale, v) * v for v in directions))
 
