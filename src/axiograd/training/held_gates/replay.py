@@ -24,8 +24,8 @@ from axiograd.errors import ConfigurationError
 from axiograd.homogeneity.model import out_of_parallel
 from axiograd.homogeneity.tracing.surroundings import modules_behind
 from axiograd.training.held_gates.checkpointing import without_checkpoints
-from axiograd.training.held_gates.operators import NotHeldError
 from axiograd.training.held_gates.once import once
+from axiograd.training.held_gates.operators import NotHeldError
 from axiograd.training.held_gates.recorder import Recorder, name_of
 from axiograd.training.held_gates.step import Held, one_score, record
 from axiograd.training.held_gates.tape import Logged, Slot, Weight, filled, leaves, mapped, results, without

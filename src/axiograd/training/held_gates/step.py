@@ -26,8 +26,8 @@ from axiograd.attribution.arguments import Arguments, Model, zeros_like
 from axiograd.attribution.passes import Pass, Score, leaves
 from axiograd.training.held_gates.checkpointing import without_checkpoints
 from axiograd.training.held_gates.multiples import ROUNDING, common, multiples, per_sample
-from axiograd.training.held_gates.operators import NotHeldError, NotSharedError
 from axiograd.training.held_gates.once import once
+from axiograd.training.held_gates.operators import NotHeldError, NotSharedError
 from axiograd.training.held_gates.recorder import Recorder
 from axiograd.training.held_gates.tape import Logged, Tape, TapeEntry, Tensors
 
