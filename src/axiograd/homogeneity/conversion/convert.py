@@ -208,7 +208,7 @@ def _calibrate(
         warn_of_overfitting(layers)
         edits += [Edit(layer.name, "weights", "fitted to the original's outputs") for layer in layers]
         return stripped, edits, prove(stripped), layers
-    with in_mode(model, training=False):
+    with run_in_mode(model, training=False):
         before = prove(model)
     if before.epsilons:  # of norms other than BatchNorm, which stay as they are: known before anything is fitted
         raise _without_form(name, replace(before, violations=()))
