@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import NamedTuple
@@ -44,7 +45,12 @@ def dotted(path: Path, root: Path) -> tuple[str, ...]:
     return parts[:-1] if parts[-1] == "__init__" and len(parts) > 1 else parts
 
 
-def imports(root: Path = SRC) -> Iterator[Import]:
+@cache
+def imports(root: Path = SRC) -> tuple[Import, ...]:
+    return tuple(found_imports(root))
+
+
+def found_imports(root: Path) -> Iterator[Import]:
     for path in sorted(root.rglob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         lazy = {
@@ -134,5 +140,6 @@ def test_a_cycle_would_be_found(tmp_path):
     for name, line in (("a", "from axiograd.b import x"), ("b", "import axiograd.a"), ("c", "import axiograd.a")):
         (tmp_path / f"{name}.py").write_text(line)
     assert set(cycle(tmp_path)) == {"a", "b"}
+    imports.cache_clear()
     (tmp_path / "b.py").write_text("def x():\n    import axiograd.a")
     assert cycle(tmp_path) is None

@@ -305,7 +305,7 @@ def test_what_cannot_be_meant_is_refused():
         explain(model, tokenizer, TEXTS, prefix="the")
     with pytest.raises(ConfigurationError, match="baseline= is for integrated-gradients"):
         explain(model, tokenizer, TEXTS, baseline="pad")
-    with pytest.raises(ConfigurationError, match="no token of the tokenizer"):
+    with pytest.raises(ConfigurationError, match="not a token of the tokenizer"):
         explain(model, tokenizer, TEXTS, method="integrated-gradients", baseline="nothing")
     with pytest.raises(ConfigurationError, match="did you mean 'integrated-gradients'"):
         explain(model, tokenizer, TEXTS, method="integrated-gradient")

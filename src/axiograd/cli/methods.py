@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 ROWS = 16
 
 
-def read_methods(given: list[str] | None, default: str = "x-gradient") -> list[str]:
-    """The names of the methods, each once.
+def read_methods(given: list[str] | None) -> list[str]:
+    """The names of the methods, each once; X-Gradient where none is given.
 
     >>> read_methods(["x-gradient,integrated-gradients", "x-gradient"])
     ['x-gradient', 'integrated-gradients']
     """
-    return list(dict.fromkeys(find_method(name).name for name in read_list(given) or [default]))
+    return list(dict.fromkeys(find_method(name).name for name in read_list(given) or ["x-gradient"]))
 
 
 @dataclass

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 _IMAGE = 3
 _BARS = 12
+#: Characters of a name in a title.
+_WIDTH = 40
 #: Samples of one page: a browser stays fluid, and what is in memory stays small.
 PAGE = 200
 _OWN = re.compile(r"\d{3,}-.+\.png|report(-\d+)?\.html|attributions\.safetensors")
@@ -265,9 +267,9 @@ def _lead(story: Story, titles: str) -> str:
     return lead if story.given.warning is None else f"Untrained: {story.given.warning} {lead}"
 
 
-def _short(name: str, width: int = 40) -> str:
+def _short(name: str) -> str:
     """A name that leaves a title in one line, its end kept: files of one folder begin alike."""
-    return name if len(name) <= width else f"…{name[1 - width :]}"
+    return name if len(name) <= _WIDTH else f"…{name[1 - _WIDTH :]}"
 
 
 def _file_name(name: str) -> str:

@@ -42,7 +42,7 @@ def rows_of(value: Any, samples: Tensor, batch: int) -> Any:
     return value
 
 
-def call(model: Model, inputs: Tensor, additional: Any, samples: Tensor, batch: int) -> Any:
+def call(model: Model, additional: Any, samples: Tensor, batch: int, inputs: Tensor) -> Any:
     """The model's output for changed copies of some samples."""
     arguments = Arguments.ensure(inputs, additional)
     positional = (rows_of(value, samples, batch) for value in arguments.positional[1:])

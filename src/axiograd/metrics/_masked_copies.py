@@ -120,16 +120,12 @@ class MaskedCopies:
         for metric, sample, count in (rows.unbind(1) for rows in self.jobs.split(max_rows)):
             keep = self.ranks[metric, sample] < count.unsqueeze(1)
             copies = torch.where(keep.unflatten(1, self.mask_shape), self.inputs[sample], self.background[sample])
-            own = partial(_call, model, additional, samples[sample], scoring.batch)
+            own = partial(call, model, additional, samples[sample], scoring.batch)
             outputs = order.run(own, copies)
             parts.append(scoring(outputs, samples[sample]))
             _check_finite(parts[-1], samples[sample])
         found = torch.cat(parts)[self.places].unflatten(0, self.shape)
         return torch.stack([found[i, ..., int(accuracy)] for i, accuracy in enumerate(scoring.of_accuracy)])
-
-
-def _call(model: Model, additional: Any, samples: Tensor, batch: int, copies: Tensor) -> Any:
-    return call(model, copies, additional, samples, batch)
 
 
 def _check_finite(scores: Tensor, samples: Tensor) -> None:

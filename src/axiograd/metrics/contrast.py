@@ -79,7 +79,7 @@ def contrast_robustness(
 
 def _run(method: Attribution, x: Tensor, truth: Tensor, additional: Any) -> tuple[Tensor, Tensor]:
     """Whether each prediction is right, and each attribution scaled to length 1."""
-    outputs = call(method.model, x, additional, torch.arange(len(x), device=x.device), len(x))
+    outputs = call(method.model, additional, torch.arange(len(x), device=x.device), len(x), x)
     single = logits(outputs).numel() == len(x)
     found = method.attribute(x, None if single else truth, additional_forward_args=additional).flatten(1).double()
     norm = found.norm(dim=1, keepdim=True)

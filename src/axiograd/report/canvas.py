@@ -37,8 +37,8 @@ def write_text(text: Any) -> None:
     text.set_parse_math(False)
 
 
-def title_axes(axes: Any, title: str, *, size: float = NORMAL, colour: str = INK) -> None:
-    write_text(axes.set_title(title, fontsize=size, color=colour, pad=4))
+def title_axes(axes: Any, title: str) -> None:
+    write_text(axes.set_title(title, fontsize=NORMAL, color=INK, pad=4))
 
 
 def title_lines(title: str | None, width: float) -> list[str]:

@@ -115,7 +115,8 @@ def sensible(
         return MendingPlan(prior, scale, seed=seed, size=data.size)
     chosen = set(data.with_marks)
     rows = [place for place, row in enumerate(data.drawn) if row in chosen and data.marks(row)[0] is not None][:n]
-    loss = AttributionLoss(F.cross_entropy, RightReasons(), 1.0, outputs="random", generator=_generator(seed))
+    generator = torch.Generator().manual_seed(seed)
+    loss = AttributionLoss(F.cross_entropy, RightReasons(), 1.0, outputs="random", generator=generator)
     inputs, targets, given = data.collated(rows)
     was = model.training
     terms = loss.eval()(model.eval(), inputs, targets, mask=given["mask"])
@@ -124,10 +125,6 @@ def sensible(
     measured = max(float(terms.prior.detach()), 1e-6)
     weight = float(f"{scale / measured:.6g}")
     return MendingPlan(prior, weight, energy_weight=scale if prior == "both" else 0.0, seed=seed, size=data.size)
-
-
-def _generator(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 class _Watched(WithPrior):

@@ -258,7 +258,7 @@ class Worker:
         shutil.rmtree(out, ignore_errors=True)
         if not epochs:
             raise AxiogradError("stopped before the first pass over the images was complete; nothing has changed.")
-        how, shape = self._header(parent)
+        how, shape = network.header(self.weights(parent))
         network.save(self.weights(number), model, how, shape)
         self.models[number] = XGradient(model)
         images = marks.images()
@@ -269,9 +269,6 @@ class Worker:
         if monotonic() - self._told > OFTEN:
             self._told = monotonic()
             self.tell("step", **asdict(step), of=seconds)
-
-    def _header(self, number: int) -> tuple[str, tuple[int, ...]]:
-        return network.header(self.weights(number))
 
     def judge(self, numbers: list[int]) -> dict[int, dict[str, Any]]:
         """Rounds on the held-out images, with what is painted now."""

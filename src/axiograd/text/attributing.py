@@ -88,7 +88,9 @@ class TextMethod:
             )
         self.steps, self.baseline = steps, _token(baseline, tokenizer)
         #: The score as a function of the embeddings.
-        self.function = FromLayer(Scored(model), embedding_of(model) if layer is None else _modules(model, layer))
+        # Layers by their names in the user's model.
+        layers = embedding_of(model) if layer is None else list(FromLayer(model, layer).layers)
+        self.function = FromLayer(Scored(model), layers)
         #: None: not known yet.
         self.lifted: bool | None = None if self.entry.certified else False
         self._plain = InputXGradient(self.function)
@@ -169,11 +171,6 @@ class TextMethod:
             embeddings, baselines=baselines, additional_forward_args=call, return_convergence_delta=True
         )
         return _tuple(found), _sums(found) - delta.double()
-
-
-def _modules(model: nn.Module, layer: Layer) -> list[nn.Module]:
-    """Layers by their names in the user's model."""
-    return list(FromLayer(model, layer).layers)
 
 
 def embedding_of(model: Any) -> Any:

@@ -20,6 +20,8 @@ from axiograd.training.mixup import MixedTarget, task_value
 
 #: The argument of a batch that says how much each of its samples counts in the task loss.
 SAMPLE_WEIGHT = "sample_weight"
+#: Samples that an error names.
+_FEW = 10
 
 
 def weighted(task_loss: Callable[..., Tensor], weights: Tensor | None) -> Callable[[Any, Any], Tensor]:
@@ -269,6 +271,6 @@ def _tensors(value: Any, n: int) -> list[Tensor]:
     return []
 
 
-def _few(indices: list[int], limit: int = 10) -> str:
-    shown = ", ".join(map(str, sorted(indices)[:limit]))
-    return shown if len(indices) <= limit else f"{shown} and {len(indices) - limit} more"
+def _few(indices: list[int]) -> str:
+    shown = ", ".join(map(str, sorted(indices)[:_FEW]))
+    return shown if len(indices) <= _FEW else f"{shown} and {len(indices) - _FEW} more"

@@ -61,9 +61,6 @@ class Scaled(Counterpart):
     def ratio(self, x: Tensor, batch_dim: int | None = 0) -> Tensor:
         return (sample_rms(x, batch_dim, self.tokens) / self.current_radius()).to(x.dtype)
 
-    def at_data_scale(self, x: Tensor, batch_dim: int | None = 0) -> Tensor:
-        return unscaled(x, self.ratio(x, batch_dim))
-
 
 @torch.no_grad()
 def blend(buffer: Tensor, value: Tensor, calls: int) -> None:
@@ -219,4 +216,4 @@ class NormalisedGLU(Scaled):
     @fenced
     def forward(self, x: Tensor) -> Tensor:
         a, b = x.chunk(2, self.dim)
-        return a * torch.sigmoid(self.at_data_scale(b))
+        return a * torch.sigmoid(unscaled(b, self.ratio(b)))
