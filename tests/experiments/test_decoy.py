@@ -4,13 +4,15 @@ from dataclasses import replace
 
 import pytest
 import torch
+import torch.nn.functional as F
 
+from axiograd.attribution import contextual_decomposition
 from axiograd.datasets import TensorData
 from axiograd.errors import ConfigurationError, DataMissingError
 from axiograd.experiments import decoy
 from axiograd.experiments.confounded import OPPONENT, colours, load, opponent, patches, split
 from axiograd.experiments.decoy import Size, choose
-from axiograd.experiments.decoy_training import METHODS, DecoyMethod, network, objective, train
+from axiograd.experiments.decoy_training import CDEP, METHODS, DecoyMethod, cdep_loss, network, objective, train
 from axiograd.experiments.item import Setting
 from axiograd.experiments.loop import accuracy
 from axiograd.experiments.records import Records, read
@@ -73,7 +75,7 @@ def test_the_prior_takes_the_shortcut_away(data):
     assert prior["test"] > clean["clean_test"] - 15
 
 
-@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.attribution is not None])
+@pytest.mark.parametrize("name", [name for name, method in METHODS.items() if method.attribution not in {None, CDEP}])
 def test_every_method_penalises_the_masked_features_alone(data, name):
     method, batch = METHODS[name], data.train.select(slice(8))
     torch.manual_seed(0)
@@ -85,6 +87,31 @@ def test_every_method_penalises_the_masked_features_alone(data, name):
     assert terms.total.item() == pytest.approx((terms.task + 2 * by_hand).item(), rel=1e-5)
     terms.total.backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters() if p is not model[-1].bias)
+
+
+def test_cdep_penalises_what_the_region_contributes(data):
+    batch = data.train.select(slice(8))
+    torch.manual_seed(0)
+    model = network(1, 10, homogeneous=False)
+    plain, prior = (cdep_loss(model, batch.inputs, batch.targets, batch.shortcuts, weight) for weight in (0.0, 2.0))
+    assert plain.item() == pytest.approx(F.cross_entropy(model(batch.inputs), batch.targets).item(), rel=1e-5)
+    assert prior > plain
+    # Without its spot a region contributes nothing.
+    no_spot = batch.inputs * ~batch.shortcuts
+    both = [cdep_loss(model, no_spot, batch.targets, batch.shortcuts, weight) for weight in (0.0, 2.0)]
+    assert both[0] == both[1]
+    assert "test" in train(METHODS["cdep"], 1.0, data, n=128, epochs=1, seed=0)
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+
+    def contributed():
+        return contextual_decomposition(model, batch.inputs, batch.shortcuts).region.abs().sum(1).mean().item()
+
+    before = contributed()
+    for _ in range(20):
+        optimizer.zero_grad()
+        cdep_loss(model, batch.inputs, batch.targets, batch.shortcuts, 10.0).backward()
+        optimizer.step()
+    assert contributed() < before / 3
 
 
 def test_regular_and_x_come_from_one_definition():

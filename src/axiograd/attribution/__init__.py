@@ -5,6 +5,7 @@ from axiograd.attribution._euler import InexactWarning as InexactWarning
 from axiograd.attribution.attribution_dataset import AttributionDataset as AttributionDataset
 from axiograd.attribution.base import Attribution as Attribution
 from axiograd.attribution.captum import CaptumMethod as CaptumMethod
+from axiograd.attribution.contextual_decomposition import contextual_decomposition as contextual_decomposition
 from axiograd.attribution.dataset import attribute_dataset as attribute_dataset
 from axiograd.attribution.expected_gradients import ExpectedGradients as ExpectedGradients
 from axiograd.attribution.gradient import Gradient as Gradient

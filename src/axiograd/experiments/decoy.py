@@ -50,7 +50,7 @@ SIZES = {
     "mnist": Size(3, 5),
     "color-mnist": Size(3, 5, ON_ALL, (*ON_SUBSET, CONTROL)),
     "shapes": Size(
-        6, 6, ("none", "none-x", "gradient", "x-gradient"), (), seeds=1, n_train=3000, n_subset=1000, n_val=500
+        6, 6, ("none", "none-x", "gradient", "cdep", "x-gradient"), (), seeds=1, n_train=3000, n_subset=1000, n_val=500
     ),
 }
 
@@ -94,7 +94,9 @@ def plan(name: str, setting: Setting) -> Plan:
         ]
 
     def seeds(records: Records) -> Sequence[Work]:
-        jobs = [(m, whole, seed) for m in size.methods for seed in range(first, first + size.seeds)]
+        jobs = [
+            (m, whole, seed) for m in size.methods for seed in range(first, first + min(size.seeds, METHODS[m].seeds))
+        ]
         jobs += [(m, part, seed) for m in size.subset_methods for seed in range(first, first + size.subset_seeds)]
         return [
             work(method, weight, n, seed) for method, n, seed in jobs if (weight := choose(records, method)) is not None
@@ -151,7 +153,7 @@ _NOTE = (
     "deviation of the seeds. Clean training has no confounder in training either. Time is processor time per "
     "epoch relative to training without a prior on the same network. λ is the best of the grid, which is extended "
     "where the best is at its end, on held-out training images with a random confounder (EG(32): that of EG(1); "
-    "IG(32): that of X-Gradient)."
+    "IG(32): that of X-Gradient). CDEP penalises the region's contextual decomposition, summed over all outputs."
 )
 #: Why, by what the confounder is.
 _PATCHES = (

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from axiograd.attribution import contextual_decomposition
 from axiograd.attribution.methods import find_method
 from axiograd.datasets import TensorData
 from axiograd.experiments.confounded import Confounded
@@ -18,6 +19,8 @@ from axiograd.training.loss import AttributionLoss
 from axiograd.training.targets import Outputs
 
 BATCH, LEARNING_RATE = 128, 3e-3
+#: Not an attribution to features: the prior is on what the masked region contributes, as a whole.
+CDEP = "contextual-decomposition"
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,8 @@ class DecoyMethod:
     #: The method whose λ is taken.
     weight_of: str | None = None
     subset_only: bool = False
+    #: At most so many seeds.
+    seeds: int = 5
 
     @property
     def cost(self) -> int:
@@ -51,6 +56,7 @@ METHODS = {
     "gradient-x": DecoyMethod("Gradient", homogeneous=True, attribution="gradient"),
     "input-x-gradient": DecoyMethod("Input × Gradient", attribution="input-x-gradient"),
     "eg1": DecoyMethod("Expected Gradients (1)", attribution="expected-gradients"),
+    "cdep": DecoyMethod("CDEP (contextual decomposition)", attribution=CDEP, seeds=3),
     "x-gradient": DecoyMethod("X-Gradient", homogeneous=True, attribution="x-gradient"),
     "x-gradient-target": DecoyMethod(
         "X-Gradient, true class only", homogeneous=True, attribution="x-gradient", outputs="target"
@@ -107,6 +113,8 @@ def train(method: DecoyMethod, weight: float, data: Confounded, *, n: int, epoch
     loss = objective(method, weight, images)
 
     def batch_loss(x: Tensor, y: Tensor, wrong: Tensor) -> Tensor:
+        if method.attribution == CDEP:
+            return cdep_loss(model, x, y, wrong, weight)
         return F.cross_entropy(model(x), y) if loss is None else loss(model, x, y, mask=wrong).total
 
     optimizer = torch.optim.Adam(model.parameters(), LEARNING_RATE)
@@ -119,9 +127,18 @@ def train(method: DecoyMethod, weight: float, data: Confounded, *, n: int, epoch
     }
 
 
+def cdep_loss(model: nn.Module, x: Tensor, y: Tensor, wrong: Tensor, weight: float) -> Tensor:
+    """Cross-entropy + λ · mean over samples of ‖β‖₁, what the masked features contribute to all outputs; one pass.
+
+    Rieger et al., 2020: the objective of CDEP with a wanted score of 0.
+    """
+    region, rest = contextual_decomposition(model, x, wrong)
+    return F.cross_entropy(region + rest, y) + weight * region.abs().sum(1).mean()
+
+
 def objective(method: DecoyMethod, weight: float, images: TensorData) -> AttributionLoss | None:
-    """The loss with the method's attributions in the prior, or None without one."""
-    if method.attribution is None:
+    """The loss with the method's attributions in the prior, or None without any."""
+    if method.attribution in {None, CDEP}:
         return None
     entry = find_method(method.attribution)
     arguments: dict[str, Any] = {} if entry.count is None else {entry.count: method.steps}
