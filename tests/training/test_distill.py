@@ -9,7 +9,7 @@ from torch.nn import functional as F
 import axiograd
 from axiograd.errors import AxiogradError, ConfigurationError
 from axiograd.training import Recipe, distill
-from axiograd.training.distill import Distillation, TaughtAttributions
+from axiograd.training.distill import Distillation, ExplainedDistillation, TaughtAttributions, _Explained, _Taught
 
 RECIPE = Recipe(optimizer="adam", lr=0.02, schedule="cosine", epochs=25, batch_size=50, weight_decay=0.0)
 
@@ -121,6 +121,40 @@ def test_data_that_cannot_teach_attributions_is_refused_in_words(data):
     net = nn.Linear(2, 2, bias=False)
     with pytest.raises(AxiogradError):
         distill(copy.deepcopy(net), net, data, attributions=TaughtAttributions(), recipe=RECIPE, accelerator="cpu")
+
+
+class Mirrored(torch.utils.data.Dataset):
+    """Each sample as it is and mirrored, in turn: what augmentation does."""
+
+    def __init__(self, x):
+        self.x, self.draws = x, 0
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, index):
+        self.draws += 1
+        return self.x[index].flip(0) if self.draws % 2 else self.x[index]
+
+
+def test_a_teacher_is_asked_about_the_sample_that_was_drawn():
+    teacher, data = make(True, 0).eval(), Mirrored(torch.randn(1, 4))
+    taught = _Taught(data, Distillation(teacher))
+    explained = _Explained(data, ExplainedDistillation(teacher, TaughtAttributions(steps=16)))
+    for _ in range(4):
+        inputs, answer = taught[0]
+        torch.testing.assert_close(answer, teacher(inputs[None])[0].detach())
+    for _ in range(4):
+        inputs, chosen, arguments = explained[0]
+        expected = axiograd.IntegratedGradients(teacher, 16).attribute(inputs[None], chosen)[0]
+        assert chosen == int(teacher(inputs[None]).argmax())
+        torch.testing.assert_close(arguments["maps"], expected)
+
+
+@pytest.mark.parametrize("shape", [(5, 1), (5,)])
+def test_one_output_has_no_softmax_to_imitate(shape):
+    with pytest.raises(ConfigurationError, match="temperature=None"):
+        Distillation(nn.Identity()).imitation(torch.randn(shape), torch.randn(shape))
 
 
 def test_a_calibrated_network_trains_with_held_gates():

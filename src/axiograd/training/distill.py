@@ -8,6 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils import _pytree as pytree
 from torch.utils.data import Dataset, Subset
 
 from axiograd.attribution import IntegratedGradients, XGradient
@@ -15,6 +16,7 @@ from axiograd.errors import ConfigurationError
 from axiograd.homogeneity.model import like_of
 from axiograd.homogeneity.tracing.surroundings import in_mode
 from axiograd.priors import Matching
+from axiograd.runs.digests import digest
 from axiograd.runs.identity import describe
 from axiograd.runs.samples import describe_samples
 from axiograd.training.batches import ensure_dataset
@@ -85,6 +87,11 @@ class Distillation(Objective):
             outputs: Tensor = call_model(self.teacher, inputs)
         return outputs
 
+    def answer(self, inputs: Any) -> Tensor:
+        """The teacher's outputs for one sample."""
+        device = like_of(self.teacher).device
+        return self.teach(pytree.tree_map_only(Tensor, lambda part: part[None].to(device), inputs))[0].cpu()
+
     def imitation(self, outputs: Tensor, taught: Tensor | MixedTarget) -> Tensor:
         """How far the student's outputs are from the teacher's."""
         if not isinstance(taught, Tensor) or outputs.shape != taught.shape:
@@ -94,6 +101,11 @@ class Distillation(Objective):
             )
         if self.temperature is None:
             return F.mse_loss(outputs, taught)
+        if outputs.dim() == 1 or outputs.shape[1] == 1:
+            raise ConfigurationError(
+                f"outputs of shape {tuple(outputs.shape)} have one number per sample, whose softmax is 1 whatever it "
+                "is: give temperature=None, and the squared difference is learned."
+            )
         t = self.temperature
         student, teacher = F.log_softmax(outputs / t, 1), F.log_softmax(taught / t, 1)
         return t**2 * F.kl_div(student, teacher, reduction="batchmean", log_target=True)
@@ -294,34 +306,38 @@ class _Unlabelled(Dataset[Any]):
         return (item["inputs"] if isinstance(item, dict) else item[0] if isinstance(item, tuple) else item), 0
 
 
-class _Taught(_Unlabelled):
+class _Asked(_Unlabelled):
+    """The inputs, with what the teacher says of them: it is asked again only where a sample is drawn anew."""
+
+    def __init__(self, data: Any, ask: Callable[[Any], Any]) -> None:
+        super().__init__(data)
+        self._ask = ask
+        self._known: dict[int, tuple[str, Any]] = {}
+
+    def asked(self, index: int) -> tuple[Any, Any]:
+        inputs, _ = _Unlabelled.__getitem__(self, index)
+        seen = digest(*(part for part in pytree.tree_leaves(inputs) if isinstance(part, Tensor)))
+        if index not in self._known or self._known[index][0] != seen:
+            self._known[index] = seen, self._ask(inputs)
+        return inputs, self._known[index][1]
+
+
+class _Taught(_Asked):
     """The inputs, and the teacher's outputs as targets."""
 
     def __init__(self, data: Any, objective: Distillation) -> None:
-        super().__init__(data)
-        self.objective = objective
-        self._known: dict[int, Tensor] = {}  # the teacher does not change: it is asked once
+        super().__init__(data, objective.answer)
 
     def __getitem__(self, index: int) -> Any:
-        inputs, _ = super().__getitem__(index)
-        if index not in self._known:
-            device = like_of(self.objective.teacher).device
-            one = torch.utils._pytree.tree_map_only(Tensor, lambda part: part[None].to(device), inputs)  # noqa: SLF001
-            self._known[index] = self.objective.teach(one)[0].cpu()
-        return inputs, self._known[index]
+        return self.asked(index)
 
 
-class _Explained(_Unlabelled):
-    """The inputs, the teacher's top class, and its attributions, which are computed once."""
+class _Explained(_Asked):
+    """The inputs, the teacher's top class, and its attributions."""
 
     def __init__(self, data: Any, objective: ExplainedDistillation) -> None:
-        super().__init__(data)
-        self.objective = objective
-        self._known: dict[int, tuple[int, Tensor]] = {}
+        super().__init__(data, objective.explain)
 
     def __getitem__(self, index: int) -> Any:
-        inputs, _ = super().__getitem__(index)
-        if index not in self._known:
-            self._known[index] = self.objective.explain(inputs)
-        chosen, maps = self._known[index]
+        inputs, (chosen, maps) = self.asked(index)
         return inputs, chosen, {"maps": maps}
