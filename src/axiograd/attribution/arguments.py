@@ -14,17 +14,13 @@ from torch.utils import _pytree as pytree
 
 from axiograd._typing import Attributions, Inputs
 from axiograd.errors import BaselineError, InputError
-from axiograd.homogeneity.inputs import extra_arguments
+from axiograd.homogeneity.inputs import extra_arguments, is_floating
 
 Model = nn.Module | Callable[..., Any]
 
 
 def _is_no_container(value: object) -> bool:
     return not isinstance(value, list | tuple | dict)
-
-
-def _is_feature(value: object) -> bool:
-    return isinstance(value, Tensor) and value.is_floating_point()
 
 
 def _is_frame(value: object) -> bool:
@@ -96,11 +92,11 @@ class Arguments:
             inputs = _from_frame(frame)
         if isinstance(inputs, Mapping):
             positional, keyword = (), dict(inputs)
-            slots = tuple(name for name, value in inputs.items() if _is_feature(value))
+            slots = tuple(name for name, value in inputs.items() if is_floating(value))
         else:
             positional = tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)
             keyword = {}
-            slots = tuple(i for i, value in enumerate(positional) if _is_feature(value))
+            slots = tuple(i for i, value in enumerate(positional) if is_floating(value))
         n_inputs = len(positional) or len(keyword)
         extra, extra_keyword = extra_arguments(additional)
         positional, keyword = (*positional, *extra), keyword | extra_keyword
@@ -170,7 +166,7 @@ class Arguments:
         """Floating-point tensors in another format."""
 
         def cast(value: Any) -> Any:
-            return value.to(dtype) if _is_feature(value) else value
+            return value.to(dtype) if is_floating(value) else value
 
         keyword = {name: cast(v) for name, v in self.keyword.items()}
         return replace(self, positional=tuple(cast(v) for v in self.positional), keyword=keyword)

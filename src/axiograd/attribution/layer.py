@@ -17,13 +17,13 @@ from axiograd._names import choose_from
 from axiograd.attribution.arguments import Arguments, Model
 from axiograd.attribution.state import attribution_pass
 from axiograd.errors import BaselineError, ConfigurationError, InputError
+from axiograd.homogeneity.inputs import is_floating
+from axiograd.homogeneity.model import PARALLEL
 from axiograd.homogeneity.tracing.private_torch import compiled_from
 from axiograd.homogeneity.tracing.surroundings import modules_behind
 
 #: A module of the model, by its name or itself, or several.
 Layer: TypeAlias = str | nn.Module | Sequence[str | nn.Module]
-
-_PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 
 
 class _ReachedError(Exception):
@@ -46,7 +46,7 @@ class FromLayer(nn.Module):
 
     def __init__(self, model: Model, layer: Layer) -> None:
         super().__init__()
-        if isinstance(model, _PARALLEL) or compiled_from(model) is not None:
+        if isinstance(model, PARALLEL) or compiled_from(model) is not None:
             raise ConfigurationError(
                 f"layer= looks into the model, which {type(model).__name__} does not let it: pass the module inside."
             )
@@ -80,7 +80,7 @@ class FromLayer(nn.Module):
         def substitute(output: Any) -> Any:
             leaves, structure = pytree.tree_flatten(output)
             for i, leaf in enumerate(leaves):
-                if _floats(leaf):
+                if is_floating(leaf):
                     if not waiting:
                         raise InputError(self._other_count("more"))
                     leaves[i] = waiting.pop(0)
@@ -97,7 +97,7 @@ class FromLayer(nn.Module):
         found: list[Tensor] = []
 
         def take(output: Any) -> Any:
-            tensors = [leaf for leaf in pytree.tree_leaves(output) if _floats(leaf)]
+            tensors = [leaf for leaf in pytree.tree_leaves(output) if is_floating(leaf)]
             if not tensors:
                 raise InputError(
                     f"the layer {self.title} returned {type(output).__name__} without a floating-point tensor, so that "
@@ -164,7 +164,7 @@ class FromLayer(nn.Module):
 
         def look(output: Any) -> Any:
             parts, structure = pytree.tree_flatten(output)
-            own = [i for i, part in enumerate(parts) if _floats(part)]
+            own = [i for i, part in enumerate(parts) if is_floating(part)]
             for part in (parts[i] for i in own if leaves and parts[i].requires_grad):
                 if any(g is not None for g in torch.autograd.grad(part.sum(), leaves, allow_unused=True)):
                     raise ConfigurationError(
@@ -202,10 +202,6 @@ class FromLayer(nn.Module):
             f"the layer {self.title} returned {how} floating-point tensors than the {self.count or 1} that are given: "
             "make a new method for calls of another kind."
         )
-
-
-def _floats(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.is_floating_point()
 
 
 def _found(model: Model, layer: str | nn.Module) -> nn.Module:

@@ -90,6 +90,11 @@ def take_apart(
     return NamedArguments(args, {str(k): v for k, v in kwargs.items()}, tuple(leaves))
 
 
+def is_floating(value: object) -> bool:
+    """A tensor of real numbers, which has gradients."""
+    return isinstance(value, Tensor) and value.is_floating_point()
+
+
 def scalable(value: Any) -> bool:
     return isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex())
 

@@ -33,7 +33,8 @@ _HOOKS = (
     "_forward_pre_hooks_with_kwargs",
     "_forward_hooks_always_called",
 )
-_PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
+#: Wrappers that spread a model over devices or processes.
+PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 
 
 def out_of_parallel(model: Callable[..., Any]) -> Callable[..., Any]:
@@ -41,7 +42,7 @@ def out_of_parallel(model: Callable[..., Any]) -> Callable[..., Any]:
 
     The machinery of a wrapper must not be disturbed by an extra look.
     """
-    return out_of_parallel(_taken_out(model, model.module)) if isinstance(model, _PARALLEL) else model
+    return out_of_parallel(_taken_out(model, model.module)) if isinstance(model, PARALLEL) else model
 
 
 def runnable(model: Callable[..., Any]) -> Callable[..., Any]:
@@ -55,7 +56,7 @@ def unwrap(model: Callable[..., Any]) -> Callable[..., Any]:
     compiled = compiled_from(model)
     if compiled is not None and isinstance(model, nn.Module):
         return unwrap(_taken_out(model, compiled))
-    if isinstance(model, _PARALLEL):
+    if isinstance(model, PARALLEL):
         return unwrap(out_of_parallel(model))
     if isinstance(model, torch.jit.ScriptModule | torch.jit.ScriptFunction):
         raise InputError(

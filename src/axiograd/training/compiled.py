@@ -10,14 +10,13 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vjp, vmap
 
 from axiograd.errors import ConfigurationError
+from axiograd.homogeneity.model import PARALLEL
 from axiograd.priors import Prior
 from axiograd.priors.batch_mean import n_ranks, share_weights, weigh_traced
 from axiograd.training.bound import output_shape
 from axiograd.training.loss import AttributionLoss, LossTerms
 from axiograd.training.plain_passes import OF_THE_GRADIENT
 from axiograd.training.targets import output_weights
-
-_WRAPPERS = (nn.parallel.DistributedDataParallel, nn.DataParallel)
 
 
 class CompileFallbackWarning(UserWarning):
@@ -90,7 +89,7 @@ class CompiledStep:
             self._fall_back("the residual is known only after the forward pass")
         elif not isinstance(inputs, Tensor):
             self._fall_back("the inputs are not one tensor")
-        elif n_ranks() > 1 or any(isinstance(part, _WRAPPERS) for part in self.model.modules()):
+        elif n_ranks() > 1 or any(isinstance(part, PARALLEL) for part in self.model.modules()):
             self._fall_back("a model on several processes synchronises its gradients in backward() only")
         elif getattr(method, "baseline", None) is not None:
             self._fall_back("the method has a baseline other than zero")

@@ -24,6 +24,7 @@ from axiograd.homogeneity.conversion.example import ExampleCall, Mask, Slot, ens
 from axiograd.homogeneity.conversion.lift import Lifted, energy_parts, mask_for
 from axiograd.homogeneity.conversion.scale import joint_rms
 from axiograd.homogeneity.conversion.strip import LIFT_INSTEAD, Edit, Prove, strip
+from axiograd.homogeneity.inputs import is_floating
 
 if TYPE_CHECKING:
     from axiograd.homogeneity.certificate import Certificate
@@ -283,15 +284,11 @@ def _without_batch(call: ExampleCall, output: Any) -> set[Slot]:
     """
     rows = {leaf.shape[0] for leaf in tree_leaves(output) if isinstance(leaf, Tensor) and leaf.dim()}
     batched = {
-        slot: all(x.dim() > 0 and {x.shape[0]} == rows for x in tree_leaves(value) if _scales(x))
+        slot: all(x.dim() > 0 and {x.shape[0]} == rows for x in tree_leaves(value) if is_floating(x))
         for slot, value in call.by_slot().items()
-        if call.roles.scales(slot) and any(_scales(x) for x in tree_leaves(value))
+        if call.roles.scales(slot) and any(is_floating(x) for x in tree_leaves(value))
     }
     return {slot for slot, has in batched.items() if not has} if any(batched.values()) else set()
-
-
-def _scales(leaf: Any) -> bool:
-    return isinstance(leaf, Tensor) and leaf.is_floating_point()
 
 
 def _centred(call: ExampleCall, shared: set[Slot]) -> tuple[list[tuple[Slot, Tensor]], list[tuple[Slot, Tensor]]]:

@@ -12,6 +12,8 @@ from torch.utils._pytree import tree_map
 
 from axiograd.errors import ConfigurationError, ConversionError, InputError
 from axiograd.homogeneity.inputs import NamedArguments, take_apart
+from axiograd.homogeneity.model import PARALLEL
+from axiograd.homogeneity.tracing.private_torch import compiled_from
 
 #: An argument of the model: its name, or its position where the signature has no name for it.
 Slot: TypeAlias = int | str
@@ -141,10 +143,9 @@ def ensure_module(model: Any) -> nn.Module:
         raise ConversionError(
             f"to_xdnn converts an nn.Module; got {type(model).__name__}: wrap the function in a module."
         )
-    if type(model).__name__ == "OptimizedModule" and hasattr(model, "_orig_mod"):
-        return ensure_module(model._orig_mod)  # noqa: SLF001  # the documented way back from torch.compile
-    if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
-        return ensure_module(model.module)
+    inner = model.module if isinstance(model, PARALLEL) else compiled_from(model)
+    if inner is not None:
+        return ensure_module(inner)
     _check_modules(model)
     _check_tensors(model)
     return model

@@ -11,11 +11,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflat
 from axiograd.errors import InputError
 from axiograd.homogeneity.conversion.example import Roles, Slot
 from axiograd.homogeneity.conversion.scale import along, joint_rms, unscaled
-from axiograd.homogeneity.inputs import take_apart
-
-
-def _floats(leaf: Any) -> bool:
-    return isinstance(leaf, Tensor) and leaf.is_floating_point()
+from axiograd.homogeneity.inputs import is_floating, take_apart
 
 
 @dataclass
@@ -92,7 +88,7 @@ class Lifted(nn.Module):
             raise InputError(f"The lift has baselines for inputs {strangers}, and was called with {list(slots)}.")
         leaves, structure = tree_flatten((args, kwargs))
         owner = [slot for slot, value in slots.items() for _ in tree_leaves(value)]
-        where = [i for i, leaf in enumerate(leaves) if _floats(leaf) and self.roles.scales(owner[i])]
+        where = [i for i, leaf in enumerate(leaves) if is_floating(leaf) and self.roles.scales(owner[i])]
         if not where:
             raise InputError("Lifted got no floating-point input to scale; pass embeddings instead of token ids.")
         origins = {i: self._origin(owner[i], leaves[i]) for i in where}
@@ -119,7 +115,7 @@ class Lifted(nn.Module):
 
     @staticmethod
     def _rescale(leaf: Any, rho: Tensor) -> Any:
-        if not _floats(leaf):
+        if not is_floating(leaf):
             return leaf
         if rho.dim() and (leaf.dim() == 0 or leaf.shape[0] != rho.shape[0]):
             raise InputError(
@@ -198,7 +194,7 @@ def energy_parts(
 
 def _score(output: Any, target: int | Tensor | None) -> Tensor:
     """One output per sample."""
-    first: Tensor = next(leaf for leaf in tree_leaves(output) if _floats(leaf))
+    first: Tensor = next(leaf for leaf in tree_leaves(output) if is_floating(leaf))
     flat = first.reshape(first.shape[0], -1) if first.dim() else first.reshape(1, 1)
     index = flat.argmax(1) if target is None else torch.as_tensor(target, device=flat.device).expand(len(flat))
     return flat.gather(1, index[:, None])[:, 0]

@@ -7,22 +7,26 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from axiograd.errors import DisconnectedError
+from axiograd.errors import AxiogradError, DisconnectedError
 
 
-class _Refused(torch.autograd.Function):
-    """Gradients that cannot be differentiated."""
+class Refused(torch.autograd.Function):
+    """Values that raise where somebody differentiates them."""
 
     @staticmethod
-    def forward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:  # noqa: ARG004
-        return tuple(gradient.view_as(gradient) for gradient in gradients)
+    def forward(ctx: Any, error: AxiogradError, *values: Tensor) -> tuple[Tensor, ...]:
+        ctx.error = error
+        return tuple(value.view_as(value) for value in values)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:  # noqa: ARG004
-        raise DisconnectedError(
-            "this step held the gates of the network, and its gradients cannot be differentiated a second time: say "
-            "AttributionLoss(..., double_backward=True) for gradient penalties and Hessians."
-        )
+        raise ctx.error
+
+
+_NOT_TWICE = (
+    "this step held the gates of the network, and its gradients cannot be differentiated a second time: say "
+    "AttributionLoss(..., double_backward=True) for gradient penalties and Hessians."
+)
 
 
 def once(backward: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, ...]]:
@@ -35,7 +39,8 @@ def once(backward: Callable[..., tuple[Any, ...]]) -> Callable[..., tuple[Any, .
         if not (torch.is_grad_enabled() and any(isinstance(one, Tensor) and one.requires_grad for one in given)):
             return found
         places = [i for i, one in enumerate(found) if isinstance(one, Tensor)]
-        refused = _Refused.apply(*(found[i].detach().requires_grad_() for i in places))  # type: ignore[no-untyped-call]
+        values = [found[i].detach().requires_grad_() for i in places]
+        refused = Refused.apply(DisconnectedError(_NOT_TWICE), *values)  # type: ignore[no-untyped-call]
         return tuple(refused[places.index(i)] if i in places else one for i, one in enumerate(found))
 
     return called

@@ -14,21 +14,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from axiograd.attribution.arguments import Arguments, Model
 from axiograd.attribution.passes import Pass, Score, leaves as to_differentiate_by
 from axiograd.attribution.state import attribution_pass
 from axiograd.errors import ConfigurationError
-from axiograd.homogeneity.model import out_of_parallel
+from axiograd.homogeneity.model import PARALLEL, out_of_parallel
 from axiograd.homogeneity.tracing.surroundings import modules_behind
 from axiograd.training.held_gates.checkpointing import without_checkpoints
-from axiograd.training.held_gates.once import once
+from axiograd.training.held_gates.once import Refused, once
 from axiograd.training.held_gates.operators import NotHeldError
 from axiograd.training.held_gates.recorder import Recorder, name_of
 from axiograd.training.held_gates.step import Held, one_score, record
-from axiograd.training.held_gates.tape import Logged, Slot, Weight, filled, leaves, mapped, results, without
+from axiograd.training.held_gates.tape import Logged, Slot, Weight, filled, leaves, mapped, results
 
 
 class Replayer(Recorder):
@@ -120,13 +120,7 @@ class Replayer(Recorder):
                 values[known.index] = leaf.clone() if in_place and leaf is target else leaf
             elif isinstance(known, Weight):
                 weights[known.index] = leaf
-        template = (entry.args, entry.kwargs)
-        if self._linear and entry.added:
-            template = (
-                tuple(without(a) if i in entry.added else a for i, a in enumerate(entry.args)),
-                {k: without(a) if k in entry.added else a for k, a in entry.kwargs.items()},
-            )
-        given, named = filled(template, values, weights, self._fixed)
+        given, named = filled(entry.template(linear=self._linear), values, weights, self._fixed)
         value = entry.function(*given, **named)
         if in_place:
             value = target.copy_(value)
@@ -211,27 +205,17 @@ class _Connected(torch.autograd.Function):
         return None, times, *(times.to(w.dtype) * w for w in ctx.weights)
 
 
-class _Refused(torch.autograd.Function):
-    """A value that cannot be trained through by itself."""
-
-    @staticmethod
-    def forward(ctx: Any, value: Tensor) -> Tensor:  # noqa: ARG004
-        return value.clone()
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Any:  # noqa: ARG004
-        raise ConfigurationError(
-            "the gradients of this step come by a plain pass of the wrapped model (fully_shard, static_graph), which "
-            "has those of terms.total only: call terms.total.backward(), and put further terms into the task loss or "
-            "the prior."
-        )
+_ONLY_TOTAL = (
+    "the gradients of this step come by a plain pass of the wrapped model (fully_shard, static_graph), which has those "
+    "of terms.total only: call terms.total.backward(), and put further terms into the task loss or the prior."
+)
 
 
 def refused(item: Any) -> Any:
     """The same values, which raise where something other than the total is trained through them."""
     return pytree.tree_map_only(
         Tensor,
-        lambda t: _Refused.apply(t) if t.requires_grad else t,  # type: ignore[no-untyped-call]
+        lambda t: Refused.apply(ConfigurationError(_ONLY_TOTAL), t.clone())[0] if t.requires_grad else t,  # type: ignore[no-untyped-call]
         item,
     )
 
@@ -265,7 +249,7 @@ def look(
 @contextmanager
 def _attributes_kept(model: Model) -> Iterator[None]:
     """Tensors that modules store in their forward pass are those of the first look, whose graph is gone."""
-    modules = [m for root in modules_behind(model) for m in root.modules() if not isinstance(m, _WRAPPERS)]
+    modules = [m for root in modules_behind(model) for m in root.modules() if not isinstance(m, PARALLEL)]
     before = [(vars(m), {k: v for k, v in vars(m).items() if isinstance(v, Tensor)}) for m in modules]
     try:
         yield
@@ -276,6 +260,3 @@ def _attributes_kept(model: Model) -> Iterator[None]:
                     live[name] = kept[name]
                 else:
                     del live[name]
-
-
-_WRAPPERS = (nn.DataParallel, nn.parallel.DistributedDataParallel)

@@ -48,6 +48,13 @@ class TapeEntry:
     #: Slots that nothing uses any more after this entry.
     last: tuple[int, ...] = ()
 
+    def template(self, *, linear: bool) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Its arguments; with `linear`, zeros for what is added."""
+        if not (linear and self.added):
+            return self.args, self.kwargs
+        args = tuple(without(a) if i in self.added else a for i, a in enumerate(self.args))
+        return args, {k: without(a) if k in self.added else a for k, a in self.kwargs.items()}
+
 
 @dataclass(eq=False)
 class Tape:
@@ -85,15 +92,9 @@ class Tape:
         """
         values = dict(enumerate(inputs))
         for entry in self.entries:
-            args, kwargs = entry.args, entry.kwargs
-            if linear and entry.added:
-                args = tuple(without(a) if i in entry.added else a for i, a in enumerate(args))
-                kwargs = {k: without(a) if k in entry.added else a for k, a in kwargs.items()}
 
-            def call(
-                weights: Sequence[Tensor], entry: TapeEntry = entry, args: Any = args, kwargs: Any = kwargs
-            ) -> Any:
-                given, named = filled((args, kwargs), values, weights, tensors.fixed)
+            def call(weights: Sequence[Tensor], entry: TapeEntry = entry) -> Any:
+                given, named = filled(entry.template(linear=linear), values, weights, tensors.fixed)
                 return entry.function(*given, **named)
 
             result = weigh(entry, call) if weigh is not None and entry.weights else call(tensors.weights)
