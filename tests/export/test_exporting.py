@@ -387,8 +387,11 @@ class Counted(nn.Module):
 
 
 def test_a_batch_that_the_code_writes_down_is_named(tmp_path):
-    with pytest.raises(ExportError, match=r"for len\(x\) or int\(x\.shape\[0\]\), say x\.shape\[0\]"):
-        axiograd.export_onnx(Counted().eval(), torch.randn(4, 2, 4), tmp_path / "m.onnx")
+    for export, name in ((axiograd.export_onnx, "m.onnx"), (axiograd.export_pt2, "m.pt2")):
+        with pytest.raises(
+            ExportError, match=r"takes 4 alone.*for len\(x\) or int\(x\.shape\[0\]\), say x\.shape\[0\]"
+        ):
+            export(Counted().eval(), torch.randn(4, 2, 4), tmp_path / name)
 
 
 def test_the_time_of_an_export_does_not_grow_with_the_square_of_the_slices(tmp_path, monkeypatch):

@@ -221,7 +221,7 @@ def _gates(subject: CheckedModel, row: Arguments, ask: Tensor) -> list[Tensor]:
             return result
 
     with torch.no_grad():
-        Watching(subject.joint.module).run(*named(subject, row, ask).values())
+        Watching(subject.joint.graph).run(*named(subject, row, ask).values())
     return found
 
 

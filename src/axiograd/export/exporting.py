@@ -214,9 +214,8 @@ def _check_tolerance(tolerance: float) -> None:
 
 def _check_classes(classes: Sequence[str], joint: Joint) -> None:
     """One name per output, or two for a single one; or none."""
-    result = str(joint.program.graph_signature.user_outputs[0])
-    shape = next(n.meta["val"].shape for n in joint.program.graph.nodes if n.name == result)
-    count = math.prod(shape[1:])
+    output, *_ = joint.graph.graph.output_node().args[0]
+    count = math.prod(output.meta["val"].shape[1:])
     if isinstance(classes, str) or len(classes) not in {0, count, max(count, 2)}:
         raise ConfigurationError(f"classes={classes!r}: the model has {count} outputs, each of which has one name.")
 

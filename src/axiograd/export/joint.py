@@ -21,7 +21,7 @@ from torch.utils import _pytree as pytree
 
 from axiograd._target import logits
 from axiograd.attribution.arguments import Arguments, Model
-from axiograd.errors import BaselineError, DisconnectedError, InputError
+from axiograd.errors import BaselineError, DisconnectedError, ExportError, InputError
 from axiograd.export.backward import decompositions, write_plainly
 from axiograd.homogeneity.tracing.aliases import read_as_functional, remove_idle_dropout
 from axiograd.homogeneity.tracing.program import AsModule, untouched
@@ -35,7 +35,8 @@ IMAGES = 4  # [batch, channels, height, width]
 class Joint:
     """The graph, and what its inputs and outputs are called."""
 
-    program: ExportedProgram
+    #: Forward and backward operators, the weights inside.
+    graph: fx.GraphModule
     inputs: tuple[str, ...]
     #: Those of the inputs that are attributed.
     features: tuple[str, ...]
@@ -48,9 +49,12 @@ class Joint:
     forward: tuple[fx.Node, ...] = ()
 
     @cached_property
-    def module(self) -> fx.GraphModule:
-        """What runs the program."""
-        return self.program.module(check_guards=False)
+    def program(self) -> ExportedProgram:
+        """The graph as torch.export has it, with what guards its inputs; which traces all of it once more."""
+        with untouched(self.graph):
+            warnings.simplefilter("ignore")
+            shapes = tuple(dict.fromkeys(each, Dim.AUTO) for each in self.dynamic)
+            return export(self.graph, self.examples, dynamic_shapes=shapes)
 
 
 class _Flat(nn.Module):
@@ -104,18 +108,19 @@ def join(
         graph, ask = _differentiated(forward, features, _Explain(degree, baselines, asked, pool), twice.batch)
         # The file keeps them: no data of the user's.
         examples = (*(torch.zeros_like(each) for each in tensors), ask)
-        shapes = tuple(dict.fromkeys(each, Dim.AUTO) for each in free)
         whole = _with_weights(graph, forward, baselines or (), [*names, _asked_name(asked)])
-        program = export(whole, examples, dynamic_shapes=shapes)
+    dynamic = _dynamic(whole, free)
+    for i in features:
+        _check_open(names[i], tensors[i], set(free[i]) - set(dynamic[i]))
     single = len(features) == 1
     given = ["attribution" if single else f"attribution_{names[i]}" for i in features]
     pooled = [] if pool is None else [name.replace("attribution", "pooled") for name in given]
     return Joint(
-        program,
+        whole,
         (*names, _asked_name(asked)),
         tuple(names[i] for i in features),
         ("output", *given, *pooled, "gap"),
-        _dynamic(program, free),
+        dynamic,
         examples,
         tuple(forward.graph.nodes),
     )
@@ -273,14 +278,28 @@ def _free(tensor: Tensor, batch: int | None, *, sizes: bool) -> dict[int, str]:
     return found
 
 
-def _dynamic(program: ExportedProgram, wanted: Sequence[dict[int, str]]) -> tuple[dict[int, str], ...]:
+def _dynamic(graph: fx.GraphModule, wanted: Sequence[dict[int, str]]) -> tuple[dict[int, str], ...]:
     """Those of the wanted dimensions that the model left open."""
-    places = {node.name: node.meta["val"] for node in program.graph.nodes if node.op == "placeholder"}
-    values = [places[name] for name in program.graph_signature.user_inputs if isinstance(name, str)]
+    values = [node.meta["val"] for node in graph.graph.find_nodes(op="placeholder")]
     return tuple(
-        {i: name for i, name in each.items() if not isinstance(value.shape[i], int)}
+        {i: name for i, name in each.items() if not _fixed(value.shape[i])}
         for each, value in zip(wanted, values, strict=True)
     )
+
+
+def _fixed(size: int | torch.SymInt) -> bool:
+    """Whether a size is one number, as it is from the beginning or since an operator asked for it."""
+    return isinstance(size, int) or size.node.maybe_as_int() is not None
+
+
+def _check_open(name: str, tensor: Tensor, lost: set[int]) -> None:
+    """The model runs with other sizes, so its graph has to."""
+    if lost:
+        i = min(lost)
+        raise ExportError(
+            f"the model takes any size of dimension {i} of {name!r}, and its graph takes {tensor.shape[i]} alone, "
+            "because the code makes it a number: for len(x) or int(x.shape[0]), say x.shape[0]."
+        )
 
 
 def _check_pool(pool: int, arguments: Arguments) -> None:
