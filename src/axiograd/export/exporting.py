@@ -214,7 +214,7 @@ def _check_tolerance(tolerance: float) -> None:
 
 def _check_classes(classes: Sequence[str], joint: Joint) -> None:
     """One name per output, or two for a single one; or none."""
-    output, *_ = joint.graph.graph.output_node().args[0]
+    output = joint.graph.graph.output_node().all_input_nodes[0]
     count = math.prod(output.meta["val"].shape[1:])
     if isinstance(classes, str) or len(classes) not in {0, count, max(count, 2)}:
         raise ConfigurationError(f"classes={classes!r}: the model has {count} outputs, each of which has one name.")

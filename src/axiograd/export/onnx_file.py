@@ -113,7 +113,8 @@ def _program(joint: Joint) -> ExportedProgram:
             copies[node] = graph.node_copy(node, copies.__getitem__)
         if node.op == "placeholder":
             inputs.append(InputSpec(InputKind.USER_INPUT, TensorArgument(copies[node].name), None))
-    results = [OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(n.name), None) for n in graph.output_node().args[0]]
+    returned: Any = graph.output_node().args[0]
+    results = [OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(n.name), None) for n in returned]
     program = ExportedProgram(joint.graph, graph, ExportGraphSignature(inputs, results), held, {}, [])
     used = {node.target for node in nodes if node.op == "call_function"}
 
