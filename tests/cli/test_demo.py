@@ -1,19 +1,17 @@
 import json
-import subprocess
-import sys
 
 from safetensors.torch import load_file
 
+from support.command import axiograd
+
 
 def test_the_demo_runs_and_saves_exact_attributions(tmp_path):
-    command = [sys.executable, "-m", "axiograd", "demo", "--out", str(tmp_path / "demo"), "--images", "80"]
-    command.append("--json")
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    done = axiograd("demo", "--out", tmp_path / "demo", "--images", "80", "--json")
+    assert done.code == 0, done.err
     for words in ("conv1.bias", "not certified", "X-DNN of degree 1, exact", "times faster"):
-        assert words in done.stderr
+        assert words in done.err
     found = json.loads((tmp_path / "demo" / "demo.json").read_text())
-    answer = json.loads(done.stdout)
+    answer = done.json
     assert answer.pop("files")["report"] == str(tmp_path / "demo" / "report.html")
     assert answer == found
     assert found["completeness_error_relative_max"] < 1e-4

@@ -1,10 +1,6 @@
 """The runner: nothing is computed twice, several processes give what one gives, stages wait for each other."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
 import time
 
 import pytest
@@ -13,6 +9,8 @@ from axiograd.errors import ConfigurationError
 from axiograd.experiments.item import Item, Plan, Setting, Table, Work
 from axiograd.experiments.records import read
 from axiograd.experiments.reproduce import ITEMS, ProcessShare, find, run
+from support.children import processes
+from support.killable import in_child
 
 
 class Counting:
@@ -160,27 +158,18 @@ def test_every_item_is_there():
         find("table9")
 
 
-SLOW = """
-import sys, time
-from pathlib import Path
-from axiograd.experiments.item import Item, Plan, Setting, Table, Work
-from axiograd.experiments.reproduce import run
-def works(_):
-    return [Work({"n": n}, lambda n=n: time.sleep(n and 60) or {"v": n}) for n in range(2)]
-item = Item("slow", "Slow", lambda s: Plan("none", {}, (works,)), lambda r: Table(("n",), ()))
-run(item, Setting("real"), Path(sys.argv[1]), command="slow")
-"""
-
-
 def test_a_killed_process_leaves_its_pieces(tmp_path):
-    process = subprocess.Popen([sys.executable, "-c", SLOW, str(tmp_path)], stderr=subprocess.DEVNULL)
-    path = tmp_path / "slow" / "real.json"
+    process = processes().Process(target=in_child, args=("reproduce", tmp_path, 0.2))
+    process.start()
+    path = tmp_path / "squares" / "real.json"
     limit = time.monotonic() + 60
     while not path.exists() and time.monotonic() < limit:
-        time.sleep(0.1)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    assert [piece["values"] for piece in json.loads(path.read_text())["pieces"]] == [{"v": 0}]
+        time.sleep(0.01)
+    process.kill()
+    process.join()
+    pieces = json.loads(path.read_text())["pieces"]
+    assert 0 < len(pieces) < 20
+    assert [piece["values"] for piece in pieces] == [{"square": n**2} for n in range(len(pieces))]
 
 
 def test_what_a_killed_process_was_writing_is_removed(tmp_path):

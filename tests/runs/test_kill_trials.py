@@ -1,6 +1,5 @@
 """Killed at any moment and started again, a run ends with the bytes of one that was never killed."""
 
-import multiprocessing
 import random
 import shutil
 import time
@@ -10,6 +9,7 @@ import torch
 
 from axiograd import AttributionDataset
 from axiograd.errors import StorageError
+from support import children
 from support.killable import attribute, in_child, reproduce, samples
 
 FILES = {"attribute": "shard-*.safetensors", "reproduce": "squares/real.json"}
@@ -18,9 +18,7 @@ DONE = {"attribute": attribute, "reproduce": reproduce}
 
 @pytest.fixture(scope="module")
 def processes():
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["support.killable", "safetensors.torch", "rich.progress"])
-    return context
+    return children.processes()
 
 
 @pytest.fixture(scope="module")

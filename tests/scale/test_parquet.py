@@ -2,10 +2,6 @@
 
 import errno
 import json
-import os
-import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -20,7 +16,8 @@ from axiograd.scale import Attribute, Listed, Pixels, Statistics, Windows, write
 from axiograd.scale.engines import PartWork
 from axiograd.scale.folder import Folder
 from axiograd.scale.table import provenance_of
-from support.scale import Slow, make, source, write
+from support.children import processes
+from support.scale import Slow, in_child, make, source, write
 
 pq = pytest.importorskip("pyarrow.parquet")
 
@@ -87,14 +84,13 @@ def test_duckdb_and_pandas_read_it(written):
 
 def test_a_killed_process_is_continued_and_no_row_comes_twice(tmp_path):
     write(tmp_path / "whole")
-    code = f"from support.scale import in_child; in_child({str(tmp_path / 'killed')!r}, 0.05)"
-    paths = os.pathsep.join([str(Path(__file__).parents[1] / "helpers"), os.environ.get("PYTHONPATH", "")])
-    child = subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": paths})
+    child = processes().Process(target=in_child, args=(tmp_path / "killed", 0.05))
+    child.start()
     deadline = time.monotonic() + 120
     while len(list((tmp_path / "killed").glob("part-*.parquet"))) < 2 and time.monotonic() < deadline:
         time.sleep(0.01)
-    child.send_signal(signal.SIGKILL)
-    child.wait()
+    child.kill()
+    child.join()
     parts = {part.name: part.stat().st_mtime_ns for part in (tmp_path / "killed").glob("part-*.parquet")}
     assert parts
     found = write(tmp_path / "killed")

@@ -1,9 +1,5 @@
 """A round of training: stopped, limited, resumed, refused, and repeated from the files that are kept."""
 
-import json
-import os
-import subprocess
-import sys
 from dataclasses import asdict
 
 import pytest
@@ -19,6 +15,7 @@ from axiograd.studio.marks import Marks
 from axiograd.studio.session import Session
 from axiograd.studio.split import split
 from support import studio_model
+from support.command import axiograd
 from support.studio_model import CORNER, SIDE
 
 ROWS = tuple(range(96))
@@ -160,7 +157,7 @@ def test_what_cannot_be_converted_is_a_sentence(pictures):
         network.become_xdnn(Sorts(), pictures.batch(range(8)), pictures.batch(range(20)))
 
 
-def test_the_kept_file_repeats_the_training_to_the_same_numbers(tmp_path, model, pictures, origin):
+def test_the_kept_file_repeats_the_training_to_the_same_numbers(tmp_path, monkeypatch, model, pictures, origin):
     own = split(pictures.targets.tolist())
     marks = painted(own.train[:6], file=tmp_path / "s" / "marks.jsonl")
     data = mending.data_set(pictures, own.train, marks, mending.MendingPlan("right-reasons", 1.0, seed=1))
@@ -186,13 +183,10 @@ def test_the_kept_file_repeats_the_training_to_the_same_numbers(tmp_path, model,
     assert kept["missing"] == []
     assert {"model.onnx", "mend.toml", "report.html", "masks/coco.json"} <= set(kept["files"])
     assert "Mended in the studio" in (tmp_path / "kept" / "report.html").read_text()
-    command = [sys.executable, "-W", "ignore", "-m", "axiograd", "train", "mend.toml", "--json"]
-    threads = {"OMP_NUM_THREADS": str(torch.get_num_threads())}  # others would sum in another order
-    done = subprocess.run(
-        command, cwd=tmp_path / "kept", capture_output=True, text=True, check=False, env={**os.environ, **threads}
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["steps"] == 3 * 2
+    monkeypatch.chdir(tmp_path / "kept")
+    done = axiograd("train", "mend.toml", "--json")
+    assert done.code == 0, done.err
+    assert done.json["steps"] == 3 * 2
     again = load_file(tmp_path / "kept" / "run" / "model.safetensors")
     for name, value in model.state_dict().items():
         assert torch.allclose(again[name], value, rtol=1e-6, atol=1e-8), name

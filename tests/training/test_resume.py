@@ -1,7 +1,6 @@
 """A run that is killed and goes on ends with the same bits as one that was never killed."""
 
 import contextlib
-import multiprocessing
 import os
 import random
 import signal
@@ -13,15 +12,13 @@ import torch
 from axiograd.errors import StorageError
 from axiograd.runs.tensors import load_tensors
 from axiograd.training import checkpoint, loop
-from support.training_run import PRELOAD, die_while_writing, train, train_in_child
+from support import children
+from support.training_run import die_while_writing, train, train_in_child
 
 
 @pytest.fixture(scope="module")
 def processes():
-    """Processes that start quickly, because the imports are done once."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOAD)
-    return context
+    return children.processes()
 
 
 @pytest.fixture(scope="module")

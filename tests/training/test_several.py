@@ -1,6 +1,5 @@
 """Two processes train as one does: the same global batches, the same gradients, the same weights."""
 
-import multiprocessing
 import shutil
 import socket
 
@@ -8,8 +7,8 @@ import pytest
 import torch
 
 from axiograd.training import checkpoint
+from support.children import processes
 from support.training_ranks import train, train_as_torchrun_does
-from support.training_run import PRELOAD
 
 
 @pytest.mark.parametrize(("sharded", "parts"), [(False, 1), (False, 2), (True, 1), (True, 2)])
@@ -23,8 +22,7 @@ def test_two_processes_equal_one(tmp_path, sharded, parts):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOAD)
+    context = processes()
     ranks = [
         context.Process(target=train_as_torchrun_does, args=(r, port, (two, resumed), sharded, parts)) for r in range(2)
     ]

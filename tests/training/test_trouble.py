@@ -1,7 +1,6 @@
 """What a run says when the world goes wrong around it, and what it leaves behind."""
 
 import errno
-import multiprocessing
 import os
 import signal
 import socket
@@ -17,8 +16,9 @@ from axiograd.errors import ConfigurationError, StorageError
 from axiograd.priors import L1, Gini
 from axiograd.runs import tensors
 from axiograd.training import AttributionLoss, Recipe, checkpoint, fit
+from support.children import processes
 from support.training_ranks import killed_rank
-from support.training_run import PRELOAD, train
+from support.training_run import train
 
 X = torch.randn(24, 4, generator=torch.Generator().manual_seed(0))
 Y = (X[:, 0] > 0).long()
@@ -71,9 +71,7 @@ def test_a_rank_that_is_killed(tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOAD)
-    ranks = [context.Process(target=killed_rank, args=(r, port, tmp_path)) for r in range(2)]
+    ranks = [processes().Process(target=killed_rank, args=(r, port, tmp_path)) for r in range(2)]
     for process in ranks:
         process.start()
     for process in ranks:

@@ -18,9 +18,6 @@ from axiograd.training import Recipe, checkpoint, fit
 from axiograd.training.loss import AttributionLoss
 from axiograd.training.schedules import LinearWarmup
 
-#: imported once by the server that forks the children
-PRELOAD = ["support.training_run", "support.training_ranks", "lightning.fabric", "torch.utils.tensorboard"]
-
 
 class Augmented(torch.utils.data.Dataset):
     """Draws from all three global generators, as users' augmentations do."""

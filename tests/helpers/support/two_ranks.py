@@ -11,6 +11,8 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
+from support.children import START, processes
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -20,7 +22,8 @@ N_RANKS = 2
 def on_two_ranks(work: Callable[[int], Any]) -> list[Any]:
     """`work(rank)` on each rank; it must be importable by name, so it lives beside this file."""
     with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(_run, (folder, work), nprocs=N_RANKS)
+        processes()
+        mp.start_processes(_run, (folder, work), nprocs=N_RANKS, start_method=START)
         return [torch.load(Path(folder) / f"{rank}.pt", weights_only=True) for rank in range(N_RANKS)]
 
 
