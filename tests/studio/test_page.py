@@ -13,7 +13,7 @@ from axiograd.datasets.marked import Pictures
 from axiograd.studio.network import Origin, rebuild
 from axiograd.studio.opening import opened
 from axiograd.studio.spreading import similar
-from support import studio_model
+from support import children, studio_model
 
 IDLE = "document.documentElement.dataset.job === 'none'"
 ROUNDS = "document.querySelectorAll('#rounds li').length"
@@ -33,6 +33,12 @@ def folder(tmp_path_factory):
 def running(images, folder, workers_find_the_helpers):
     with opened(images, studio_model.origin(), folder) as found:
         yield found
+
+
+def opened_quickly(*given):
+    """With a worker that need not import everything first, as that of `running` does."""
+    children.processes()
+    return opened(*given, method=children.START)
 
 
 @pytest.fixture
@@ -254,7 +260,7 @@ def test_nobody_without_the_address_is_answered(running):
         assert answer.headers["referrer-policy"] == "no-referrer"
 
 
-def test_a_browser_that_is_faster_than_the_server_waits(images, tmp_path, workers_find_the_helpers, monkeypatch):
+def test_a_browser_that_is_faster_than_the_server_waits(images, tmp_path, monkeypatch):
     slow = uvicorn.Server.run
 
     def late(*given, **named):
@@ -262,7 +268,7 @@ def test_a_browser_that_is_faster_than_the_server_waits(images, tmp_path, worker
         slow(*given, **named)
 
     monkeypatch.setattr(uvicorn.Server, "run", late)
-    with opened(images, studio_model.origin(), tmp_path / "s") as found:
+    with opened_quickly(images, studio_model.origin(), tmp_path / "s") as found:
         assert urllib.request.urlopen(found.address, timeout=60).status == 200
 
 
@@ -274,9 +280,9 @@ def test_the_server_listens_on_this_machine_alone(running):
     assert mine == [f"0100007F:{running.port:04X}"]
 
 
-def test_closed_in_the_middle_of_a_training_it_resumes(browser, images, tmp_path, workers_find_the_helpers):
+def test_closed_in_the_middle_of_a_training_it_resumes(browser, images, tmp_path):
     browser.resize(1400, 900)
-    with opened(images, studio_model.origin(), tmp_path / "s") as first:
+    with opened_quickly(images, studio_model.origin(), tmp_path / "s") as first:
         browser.visit(first.address)
         browser.wait(IDLE, 120)
         edit(browser)
@@ -287,7 +293,7 @@ def test_closed_in_the_middle_of_a_training_it_resumes(browser, images, tmp_path
         browser.wait("fetch('api/state').then(r => r.json()).then(s => s.steps.some(t => t.epoch > 0))", 120)
         first.chief._process.kill()  # as a machine that loses its power, in the middle of a pass
         first.chief._closing = True
-    with opened(images, studio_model.origin(), tmp_path / "s") as second:
+    with opened_quickly(images, studio_model.origin(), tmp_path / "s") as second:
         assert second.session.marks.painted() == [0]
         browser.visit(second.address)
         browser.wait("document.documentElement.dataset.job === 'mend' && !document.querySelector('#live').hidden", 120)
@@ -298,8 +304,8 @@ def test_closed_in_the_middle_of_a_training_it_resumes(browser, images, tmp_path
         assert second.session.state["pending"] is None
 
 
-def test_a_worker_that_dies_is_started_again_and_nothing_is_lost(browser, images, tmp_path, workers_find_the_helpers):
-    with opened(images, studio_model.origin(), tmp_path / "s") as running:
+def test_a_worker_that_dies_is_started_again_and_nothing_is_lost(browser, images, tmp_path):
+    with opened_quickly(images, studio_model.origin(), tmp_path / "s") as running:
         browser.visit(running.address)
         browser.wait(IDLE, 120)
         running.chief._process.kill()
@@ -307,9 +313,9 @@ def test_a_worker_that_dies_is_started_again_and_nothing_is_lost(browser, images
         browser.wait("fetch('api/map/0/3.png?x').then(r => r.ok)", 60)
 
 
-def test_a_model_that_will_not_do_is_a_sentence_on_the_page(browser, images, tmp_path, workers_find_the_helpers):
+def test_a_model_that_will_not_do_is_a_sentence_on_the_page(browser, images, tmp_path):
     origin = Origin(studio_model.hopeless, studio_model.hopeless)
-    with opened(images, origin, tmp_path / "s") as running:
+    with opened_quickly(images, origin, tmp_path / "s") as running:
         browser.visit(running.address)
         browser.wait("document.querySelector('.trouble') !== null", 60)
         assert "one output for each" in text(browser, ".trouble")
