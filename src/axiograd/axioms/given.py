@@ -46,24 +46,29 @@ class GivenNetwork(Network):
         # A copy: networks made of the same model twice must not share layers, which methods with hooks cannot follow.
         return copy.deepcopy(self.build()).eval()
 
+    def _made(self, function: Callable[..., Tensor], *parts: Build) -> GivenNetwork:
+        return GivenNetwork(lambda: _Made(function, self.module(), *(part() for part in parts)), self.shape)
+
     def permuted(self, order: Sequence[int]) -> GivenNetwork:
-        return GivenNetwork(lambda: _Permuted(self.module(), order), self.shape)
+        places = torch.tensor(list(order))
+        return self._made(
+            lambda x, inner: inner(x.flatten(1).index_select(1, places.to(x.device)).reshape(x.shape)),
+        )
 
     def kept(self, features: Sequence[int]) -> GivenNetwork:
         mask = torch.zeros(self.shape).flatten()
         mask[list(features)] = 1
-        return GivenNetwork(lambda: _Kept(self.module(), mask.reshape(self.shape)), self.shape)
+        mask = mask.reshape(self.shape)
+        return self._made(lambda x, inner: inner(x * mask.to(x)))
 
     def combined(self, a: float, other: Network, b: float) -> GivenNetwork:
-        return GivenNetwork(lambda: _Combined(self.module(), other.module(), a, b), self.shape)
+        return self._made(lambda x, first, second: a * first(x) + b * second(x), other.module)
 
     def equivalents(self, generator: torch.Generator) -> list[tuple[str, Network]]:  # noqa: ARG002
+        split = self._made(lambda x, inner, up, down: inner(up(x) - down(-x)), nn.ReLU, nn.ReLU)
         return [
             ("the same model again", self),
-            (
-                "the input split into positive and negative part",
-                GivenNetwork(lambda: _Split(self.module()), self.shape),
-            ),
+            ("the input split into positive and negative part", split),
             ("the mean of two copies", self.combined(0.5, self, 0.5)),
         ]
 
@@ -78,45 +83,12 @@ class _Scalar(nn.Module):
         return logits(self.model(x)).reshape(len(x), -1)[:, self.column]
 
 
-class _Permuted(nn.Module):
-    order: Tensor
+class _Made(nn.Module):
+    """A function of an input and of modules, which methods with hooks find in it."""
 
-    def __init__(self, inner: nn.Module, order: Sequence[int]) -> None:
+    def __init__(self, function: Callable[..., Tensor], *parts: nn.Module) -> None:
         super().__init__()
-        self.inner = inner
-        self.register_buffer("order", torch.tensor(list(order)))
+        self.function, self.parts = function, nn.ModuleList(parts)
 
-    def forward(self, x: Tensor) -> Any:
-        return self.inner(x.flatten(1).index_select(1, self.order.to(x.device)).reshape(x.shape))
-
-
-class _Kept(nn.Module):
-    mask: Tensor
-
-    def __init__(self, inner: nn.Module, mask: Tensor) -> None:
-        super().__init__()
-        self.inner = inner
-        self.register_buffer("mask", mask)
-
-    def forward(self, x: Tensor) -> Any:
-        return self.inner(x * self.mask.to(x))
-
-
-class _Combined(nn.Module):
-    def __init__(self, first: nn.Module, second: nn.Module, a: float, b: float) -> None:
-        super().__init__()
-        self.first, self.second = first, second
-        self.a, self.b = a, b
-
-    def forward(self, x: Tensor) -> Any:
-        return self.a * self.first(x) + self.b * self.second(x)
-
-
-class _Split(nn.Module):
-    def __init__(self, inner: nn.Module) -> None:
-        super().__init__()
-        self.inner = inner
-        self.positive, self.negative = nn.ReLU(), nn.ReLU()
-
-    def forward(self, x: Tensor) -> Any:
-        return self.inner(self.positive(x) - self.negative(-x))
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x, *self.parts)

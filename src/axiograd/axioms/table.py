@@ -15,8 +15,9 @@ from axiograd._extras import optional
 from axiograd.attribution import Attribution
 from axiograd.attribution.captum import CaptumMethod
 from axiograd.attribution.methods import METHODS, MethodEntry
-from axiograd.axioms.auditing import AXIOMS, audit
+from axiograd.axioms.auditing import audit
 from axiograd.axioms.report import AxiomReport
+from axiograd.axioms.statements import AXIOMS
 from axiograd.axioms.subject import N_FEATURES
 
 #: What can be audited, by name, with its title in the table.

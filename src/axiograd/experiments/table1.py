@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from axiograd.axioms.auditing import AXIOMS, audit
+from axiograd.axioms import AXIOMS, audit
 from axiograd.axioms.table import NOTES, MethodColumn, Table1, columns
 from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work
 from axiograd.experiments.records import Records

@@ -1,0 +1,185 @@
+"""The axioms of the paper's Table 1, and nonnegative homogeneity (its Definition 3.6), as checks."""
+
+from collections.abc import Iterator
+
+import torch
+
+from axiograd.axioms.base import Axiom, Finding, Probe, finding
+from axiograd.axioms.subject import Subject
+
+#: An attribution below this share of the change that it should explain is zero, whatever rounding left of it.
+_ZERO = 1e-9
+#: Changes of the output below this many rounding errors are none.
+_ROUNDING = 64
+#: Features that are asked about, one by one: which must count, and which must not.
+_THAT_COUNT, _THAT_DO_NOT = 4, 2
+#: Each input is attributed this often: a method that draws at random may miss a feature only now and then.
+_DRAWS = 4
+#: Of F₁ and F₂ in a sum of both.
+_WEIGHTS = ((1.0, 1.0), (1.7, -0.6))
+_ALPHAS = (0.0, 0.4, 2.5)
+
+
+class SensitivityA(Axiom):
+    """x and x′ differ in feature i alone and F(x) ≠ F(x′)  ⟹  Aᵢ ≠ 0.
+
+    All features but i are frozen at zero, in the input and in the network; the violation is the change
+    |F(x) − F(x′)| that is left without any attribution.
+    """
+
+    name = "Sensitivity (a)"
+    statement = "a feature that alone changes the output gets a non-zero attribution"
+
+    def measure(self, probe: Probe, subject: Subject, generator: torch.Generator) -> Iterator[Finding]:
+        for i in subject.features(generator, _THAT_COUNT):
+            network = subject.network.kept([i])
+            alone = torch.zeros_like(subject.inputs).flatten(1)
+            alone[:, i] = subject.inputs.flatten(1)[:, i]
+            x = torch.cat([alone.reshape(subject.inputs.shape)] * _DRAWS)
+            difference = probe.difference(network, x)
+            attribution = probe.attribute(network, x)
+            change = difference.mean(1).abs()
+            # Rows of different batches may be added up in different orders: what that leaves is not a change.
+            change = torch.where(change <= _ROUNDING * torch.finfo(x.dtype).eps * network(x).abs().max(), 0.0, change)
+            unattributed = torch.where(attribution[:, i].abs() <= _ZERO * change, change, 0.0)
+            detail = f"feature {i} alone changes the output, and its attribution is zero"
+            yield finding(network, x, attribution, unattributed, difference, detail, feature=i)
+
+
+class SensitivityB(Axiom):
+    """F does not depend on feature i  ⟹  Aᵢ = 0. The violation is |Aᵢ| for a feature that the network ignores."""
+
+    name = "Sensitivity (b)"
+    statement = "a feature that the function does not depend on gets no attribution"
+
+    def measure(self, probe: Probe, subject: Subject, generator: torch.Generator) -> Iterator[Finding]:
+        n = subject.inputs.flatten(1).shape[1]
+        for i in subject.features(generator, _THAT_DO_NOT):
+            network = subject.network.kept([j for j in range(n) if j != i])
+            attribution = probe.attribute(network, subject.inputs)
+            # The scale of the network as it was: without feature i nothing may be left of the output.
+            difference = probe.difference(subject.network, subject.inputs)
+            detail = f"the output does not depend on feature {i}, which gets an attribution"
+            yield finding(network, subject.inputs, attribution, attribution[:, i].abs(), difference, detail, feature=i)
+
+
+class ImplementationInvariance(Axiom):
+    """F = G as functions  ⟹  A(F, x, x′) = A(G, x, x′). The violation is the largest difference of a component.
+
+    A network that is attributed twice is the simplest pair: a method that draws at random gives two answers.
+    """
+
+    name = "Implementation invariance"
+    statement = "networks that compute the same function get the same attributions"
+
+    def measure(self, probe: Probe, subject: Subject, generator: torch.Generator) -> Iterator[Finding]:
+        x, network = subject.inputs, subject.network
+        difference = probe.difference(network, x)
+        attribution = probe.attribute(network, x)
+        for name, other in network.equivalents(generator):
+            found = probe.attribute(other, x)
+            violation = (found - attribution).abs().amax(1)
+            detail = f"the same function, implemented in another way ({name}), gets another attribution"
+            yield finding(
+                network, x, attribution, violation, difference, detail, other=other.module(), other_attribution=found
+            )
+
+
+class Completeness(Axiom):
+    """Σᵢ Aᵢ = F(x) − F(x′). The violation is the gap; for several baselines F(x′) is the mean over them."""
+
+    name = "Completeness"
+    statement = "attributions add up to the change of the output"
+
+    def measure(self, probe: Probe, subject: Subject, generator: torch.Generator) -> Iterator[Finding]:  # noqa: ARG002
+        x, network = subject.inputs, subject.network
+        difference = probe.difference(network, x)
+        attribution = probe.attribute(network, x)
+        gap = (attribution.sum(1) - difference.mean(1)).abs()
+        yield finding(
+            network, x, attribution, gap, difference, "attributions do not add up to the change of the output"
+        )
+
+
+class Linearity(Axiom):
+    """A(a·F₁ + b·F₂) = a·A(F₁) + b·A(F₂). F₂ is F₁ with its features in reverse order."""
+
+    name = "Linearity"
+    statement = "a weighted sum of networks gets the weighted sum of their attributions"
+
+    def measure(self, probe: Probe, subject: Subject, generator: torch.Generator) -> Iterator[Finding]:  # noqa: ARG002
+        x, first = subject.inputs, subject.network
+        second = first.permuted(list(reversed(range(x.flatten(1).shape[1]))))
+        of_first, of_second = (probe.attribute(network, x) for network in (first, second))
+        change_of_first, change_of_second = (probe.difference(network, x).abs() for network in (first, second))
+        for a, b in _WEIGHTS:
+            network = first.combined(a, second, b)
+            attribution = probe.attribute(network, x)
+            violation = (attribution - (a * of_first + b * of_second)).abs().amax(1)
+            detail = f"{a:g} · F1 + {b:g} · F2 does not get the weighted sum of the attributions of F1 and F2"
+            # The scale of the sum as if nothing cancelled in it.
+            difference = abs(a) * change_of_first + abs(b) * change_of_second
+            parts = {"first": first.module(), "second": second.module(), "weights": (a, b)}
+            yield finding(network, x, attribution, violation, difference, detail, **parts)
+
+
+class SymmetryPreservation(Axiom):
+    """F(…xᵢ…xⱼ…) = F(…xⱼ…xᵢ…), xᵢ = xⱼ and x′ᵢ = x′ⱼ  ⟹  Aᵢ = Aⱼ, on networks symmetrised as F(x) + F(swapped x).
+
+    Holds where F has a gradient. On a kink, autograd takes the slope of one side: max(x₁, x₂), written as
+    x₂ + ReLU(x₁ − x₂), is symmetric, and at x₁ = x₂ every gradient method gives all to x₂. The search stays off kinks.
+    """
+
+    name = "Symmetry preservation"
+    statement = "features that can be exchanged and have equal values get equal attributions"
+
+    def measure(self, probe: Probe, subject: Subject, generator: torch.Generator) -> Iterator[Finding]:
+        n = subject.inputs.flatten(1).shape[1]
+        chosen = subject.features(generator, 2)
+        if len(chosen) < 2:  # noqa: PLR2004  # a pair
+            return
+        i, j = chosen
+        order = list(range(n))
+        order[i], order[j] = j, i
+        network = subject.network.combined(1.0, subject.network.permuted(order), 1.0)
+        x = subject.inputs.flatten(1).clone()
+        x[:, j] = x[:, i]
+        x = x.reshape(subject.inputs.shape)
+        symmetric = probe.symmetric(i, j)
+        attribution = symmetric.attribute(network, x)
+        violation = (attribution[:, i] - attribution[:, j]).abs()
+        detail = f"features {i} and {j} can be exchanged and have equal values, but unequal attributions"
+        # The inputs as they were give the scale too: made equal, features may happen to lie where the output is flat.
+        difference = symmetric.difference(network, torch.cat([x, subject.inputs]))
+        yield finding(network, x, attribution, violation, difference, detail, features=(i, j))
+
+
+class NonnegativeHomogeneity(Axiom):
+    """A(F, αx, αx′) = α · A(F, x, x′) for all α ≥ 0. The violation is divided by α where α > 1."""
+
+    name = "Nonnegative homogeneity"
+    statement = "attributions scale with the input and the baseline"
+
+    def measure(self, probe: Probe, subject: Subject, generator: torch.Generator) -> Iterator[Finding]:  # noqa: ARG002
+        x, network = subject.inputs, subject.network
+        difference = probe.difference(network, x)
+        attribution = probe.attribute(network, x)
+        for alpha in _ALPHAS:
+            scaled = probe.attribute(network, alpha * x, scale=alpha)
+            violation = (scaled - alpha * attribution).abs().amax(1) / max(1.0, alpha)
+            detail = f"the attribution at {alpha:g} · x is not {alpha:g} times that at x"
+            yield finding(
+                network, x, attribution, violation, difference, detail, alpha=alpha, scaled_attribution=scaled
+            )
+
+
+#: In the order of the paper's Table 1; the last one is its Definition 3.6.
+AXIOMS: tuple[Axiom, ...] = (
+    SensitivityA(),
+    SensitivityB(),
+    ImplementationInvariance(),
+    Completeness(),
+    Linearity(),
+    SymmetryPreservation(),
+    NonnegativeHomogeneity(),
+)
