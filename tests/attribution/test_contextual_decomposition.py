@@ -59,6 +59,28 @@ def test_the_parts_sum_to_the_output(network, images):
     assert_close(region + rest, network(images))
 
 
+class InPlace(nn.Module):
+    """What is changed in place is used again, under the name that it had."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.relu = nn.Linear(6, 4), nn.Linear(4, 4), nn.ReLU(inplace=True)
+
+    def forward(self, x):
+        h = self.first(x)
+        branch = self.second(self.relu(h))
+        branch.relu_()
+        h.add_(branch, alpha=2)
+        return h
+
+
+def test_changes_in_place_reach_every_name():
+    torch.manual_seed(0)
+    model, x = InPlace().double(), torch.randn(5, 6, dtype=torch.float64)
+    found = contextual_decomposition(model, x, torch.arange(6) < 3)
+    assert_close(found.region + found.rest, model(x))
+
+
 def test_the_whole_input_has_it_all_and_nothing_has_nothing(network, images):
     network.eval()
     for whole, part in ((True, 0), (False, 1)):

@@ -74,7 +74,11 @@ class Pair(Tensor):
                 f"contextual decomposition has no rule for {name}: it goes through convolutions, linear layers, ReLU, "
                 "pooling, dropout, flattening and sums of branches."
             )
-        return Pair(*rule(function, args[0], *args[1:], **(kwargs or {})))
+        found = rule(function, args[0], *args[1:], **(kwargs or {}))
+        if (kwargs or {}).get("inplace") or name in _IN_PLACE:
+            args[0].region, args[0].rest = found
+            return args[0]
+        return Pair(*found)
 
 
 Parts = tuple[Tensor, Tensor]
@@ -114,16 +118,17 @@ def _dropout(function: Any, x: Pair, *args: Any, **kwargs: Any) -> Parts:
     return kept * x.region, kept * x.rest
 
 
-def _add(_: Any, x: Pair, other: Any) -> Parts:
+def _add(_: Any, x: Pair, other: Any, *, alpha: float = 1) -> Parts:
     if not isinstance(other, Pair):
         raise InputError(
             f"contextual decomposition has no rule for a sum with {type(other).__name__}, only of branches."
         )
-    return x.region + other.region, x.rest + other.rest
+    return torch.add(x.region, other.region, alpha=alpha), torch.add(x.rest, other.rest, alpha=alpha)
 
 
 #: Questions about the shape.
 _LOOKS = frozenset({"dim", "ndim", "size", "shape"})
+_IN_PLACE = frozenset({"relu_", "add_", "__iadd__"})
 _RULES: dict[str, Callable[..., Parts]] = {
     **dict.fromkeys(("linear", "conv1d", "conv2d", "conv3d"), _affine),
     **dict.fromkeys(("avg_pool1d", "avg_pool2d", "avg_pool3d"), _linear),
