@@ -37,26 +37,22 @@ def digest(module: str) -> str:
     False
     """
     code = hashlib.sha256()
-    for name, path in sorted(_reached(module).items()):
-        code.update(f"{name}\n{_without_words(path)}\n".encode())
+    for name, syntax in sorted(_reached(module).items()):
+        code.update(f"{name}\n{syntax}\n".encode())
     return code.hexdigest()[:12]
 
 
-def _reached(module: str) -> dict[str, Path]:
-    """The modules that a module needs, by their names, and its own."""
-    found: dict[str, Path] = {}
+def _reached(module: str) -> dict[str, str]:
+    """The modules that a module needs, by their names, and its own: the syntax of each."""
+    found: dict[str, str] = {}
     todo = [module]
     while todo:
         name = todo.pop()
         path = _file(name)
         if path is None or name in found or name.startswith(SHOW):
             continue
-        found[name] = path
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom) and node.module:
-                todo += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-            elif isinstance(node, ast.Import):
-                todo += [alias.name for alias in node.names]
+        found[name], imported = _parsed(path.read_text(encoding="utf-8"))
+        todo += imported
     return found
 
 
@@ -68,12 +64,18 @@ def _file(module: str) -> Path | None:
     return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
 
 
-def _without_words(path: Path) -> str:
-    """The syntax of a file, without comments and docstrings."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+@cache
+def _parsed(text: str) -> tuple[str, tuple[str, ...]]:
+    """The syntax of a module, without comments and docstrings, and what it imports; items share most of theirs."""
+    tree = ast.parse(text)
+    imported: list[str] = []
     for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            imported += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.Import):
+            imported += [alias.name for alias in node.names]
+        elif isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             first = node.body[0] if node.body else None
             if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
                 node.body = node.body[1:]
-    return ast.dump(tree)
+    return ast.dump(tree), tuple(imported)
