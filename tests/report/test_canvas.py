@@ -32,3 +32,8 @@ def test_long_notes_are_wrapped_to_the_figure():
     figure = new_figure(2, 1)
     canvas.note_figure(figure, ["word " * 30])
     assert max(map(len, figure.get_supxlabel().splitlines())) <= 2 * canvas.CHARACTERS_PER_INCH
+
+
+@pytest.mark.parametrize("ending", ["png", "pdf"])
+def test_letters_that_the_font_lacks_are_no_warning(tmp_path, ending):
+    heatmap(torch.randn(4, 4), title="水獺", path=tmp_path / f"a.{ending}")  # warnings are errors here

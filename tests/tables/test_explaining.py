@@ -102,3 +102,8 @@ def test_any_method_takes_a_frame_of_numbers(people, model):
         axiograd.InputXGradient(model).attribute(people[["age", "sex"]], target=0)
     with pytest.raises(InputError, match="are empty"):
         axiograd.InputXGradient(model).attribute(frame.where(frame > 0), target=0)
+
+
+def test_it_prints_in_a_line(people, model):
+    found = axiograd.tables.explain(model, people, Schema.fit(people, label="y"), target=1)
+    assert repr(found).startswith("TableExplanation(30 rows × 2 features, XGradient of 1, baseline: zero")

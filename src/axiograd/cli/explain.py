@@ -314,7 +314,8 @@ def _say_files(output: Output, wishes: Wishes, files: dict[str, Any]) -> None:
     if files:
         output.say("")
     if files.get("figures"):
-        output.say(f"Figures: {len(files['figures'])} PNG files in {wishes.folder}")
+        n = len(files["figures"])
+        output.say(f"Figures: {n} PNG {'file' if n == 1 else 'files'} in {wishes.folder}")
     if "arrays" in files:
         output.say(f"Arrays:  {files['arrays']}")
     if "report" in files:

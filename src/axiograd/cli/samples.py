@@ -100,7 +100,7 @@ def read_samples(given: Sequence[str], pixels: Prepared, tables: TableOptions, *
             raise ConfigurationError("one table at a time: give a single file, or images.")
         table = read_table(Path(given[0]), tables)
         names = tuple(f"row {i}" for i in range(len(table.inputs)))
-        source = f"{given[0]}, {len(names):,} rows"
+        source = f"{given[0]}, {len(names):,} {'row' if len(names) == 1 else 'rows'}"
         return Samples(
             source,
             names,

@@ -3,6 +3,7 @@
 import io
 import os
 import textwrap
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -98,7 +99,9 @@ def render(figure: Any, kind: str = ".png", dpi: int = 200) -> bytes:
     buffer = io.BytesIO()
     undated = {".png": {}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
     # Type 42 keeps text as text, which print shops and screen readers want.
-    with mpl.rc_context({"pdf.fonttype": 42, "svg.hashsalt": "axiograd"}):
+    with mpl.rc_context({"pdf.fonttype": 42, "svg.hashsalt": "axiograd"}), warnings.catch_warnings():
+        # Names have letters that the font lacks; it draws boxes for them, and the page has the names.
+        warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
         if kind == ".png" and hasattr(figure.canvas, "print_png"):
             with _laid_out(figure, dpi):
                 figure.canvas.print_png(buffer)

@@ -24,7 +24,7 @@ from axiograd.homogeneity.model import like_of
 _SCORES = 2
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TableExplanation:
     """Attributions and scores of a table's rows, as DataFrames with its index.
 
@@ -41,6 +41,11 @@ class TableExplanation:
     schema: Schema
 
     _repr_html_ = shown_by("table_explanation_html")
+
+    def __repr__(self) -> str:
+        rows, features = self.attributions.shape
+        targets = ", ".join(sorted(set(self.target)))
+        return f"TableExplanation({rows} rows × {features} features, {self.method} of {targets}, baseline: {self.baseline})"
 
     def to_shap(self) -> Any:
         """A `shap.Explanation`, for shap's waterfall, beeswarm and bar plots."""

@@ -78,7 +78,7 @@ class Conversion:
                 f"calibration: the last layer reproduces {last.held_out:.3f} of the original's on held-out inputs "
                 f"({last.calibration:.3f} on the others), the weakest, {weakest.name}, {weakest.held_out:.3f}"
             )
-        lines.append(f"{len(self.edits)} edits:")
+        lines.append(f"{len(self.edits)} {'edit' if len(self.edits) == 1 else 'edits'}:")
         return "\n".join(lines + _table(self.edits))
 
 

@@ -22,10 +22,14 @@ function chips(sample, view) {
   if (sample.label !== null && right !== true) made.push(element("span", { className: "chip", textContent: sample.label }));
   if (prediction !== null) {
     const sign = right === null ? "" : right ? "✓ " : "✗ ";
+    // The score is that of what was attributed, which need not be what was predicted.
+    const { target } = sample.details;
+    const others = target !== undefined && target !== prediction;
     const score = sample.score[view] === null ? "" : ` ${number(sample.score[view])}`;
     const kind = right === null ? "chip" : right ? "chip yes" : "chip no";
     const words = right === null ? "predicted" : right ? "predicted, correct" : "predicted, wrong";
-    made.push(element("span", { className: kind, textContent: sign + prediction + score, title: words }));
+    made.push(element("span", { className: kind, textContent: sign + prediction + (others ? "" : score), title: words }));
+    if (others) made.push(element("span", { className: "chip", textContent: `for ${target}${score}`, title: "attributed" }));
   }
   return made;
 }
