@@ -89,3 +89,9 @@ def test_a_row_without_a_text_is_left_out_and_named(folder, tmp_path):
     assert [one["name"] for one in done.json["texts"]] == ["r.csv:2"]
     (tmp_path / "e.txt").write_text(" \n")
     assert "there is no text in it" in axiograd("explain", f"hf:{folder}", tmp_path / "e.txt", "-o", tmp_path / "o").err
+
+
+def test_nobody_elses_progress_bars(folder, tmp_path, capfd):
+    (tmp_path / "review.txt").write_text("A film.")
+    done = axiograd("explain", f"hf:{folder}", tmp_path / "review.txt", "--out", tmp_path / "out")
+    assert "Loading weights" not in done.err + capfd.readouterr().err

@@ -63,7 +63,10 @@ def test_files_of_torch_export(photos, tmp_path):
     batch = ({0: torch.export.Dim("batch")},)
     program = torch.export.export(model, (torch.randn(2, 3, 16, 16),), dynamic_shapes=batch)
     torch.export.save(program, tmp_path / "m.pt2")
-    assert axiograd("check", tmp_path / "m.pt2", "--shape", "3,16,16").code == 0
+    assert axiograd("check", tmp_path / "m.pt2").code == 0  # it knows its shape
+    torch.export.save(torch.export.export(model, (torch.randn(2, 3, 16, 16),)), tmp_path / "two.pt2")
+    done = axiograd("explain", tmp_path / "two.pt2", photos, "--size", "16", "-o", tmp_path / "o")
+    assert "exported for 2 samples at a time, and is given 6: export it with dynamic_shapes" in done.err
     done = axiograd(
         "explain", tmp_path / "m.pt2", photos, "--size", "16", "-o", tmp_path / "o", "--no-figures", "--json"
     )

@@ -161,9 +161,7 @@ def test_five_hundred_samples_stay_fluid(browser, tmp_path):
 def test_the_score_stands_beside_the_class_that_it_is_of(browser, tmp_path):
     report = Report("targets")
     for name, target in (("as predicted", "cat"), ("another", "dog")):
-        report.add_sample(
-            name, torch.ones(2, 2), label="cat", prediction="cat", score=-1.5, details={"target": target}
-        )
+        report.add_sample(name, torch.ones(2, 2), label="cat", prediction="cat", score=-1.5, details={"target": target})
     browser.open(report.write(tmp_path / "targets.html"))
     chips = "[...document.querySelectorAll('.card')].map(c => [...c.querySelectorAll('.chip')].map(s => s.textContent))"
     assert browser.evaluate(chips) == [["✓ cat −1.5"], ["✓ cat", "for dog −1.5"]]

@@ -90,7 +90,7 @@ def explain_text(
         output.note(f"Left out, as there is no text: {shown}")
     if figures:
         files["figures"] = _draw(explained, out)
-        output.say(f"Images: {len(explained)} SVG files in {out}")
+        output.say(f"Images: {len(explained)} SVG {'file' if len(explained) == 1 else 'files'} in {out}")
     if report:
         files["report"] = str(write_text_page(explained, out / "report.html", f"{spec}: why it says so"))
         output.say(f"Report: {files['report']}", style="bold")

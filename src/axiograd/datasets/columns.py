@@ -114,7 +114,7 @@ class Column:
     def _refuse_empty(self, count: int, missing: str) -> None:
         if missing == "error":
             raise ConfigurationError(
-                f"{count} empty cells in column {self.name!r}; say what to put there: missing = \"mean\" or \"zero\"."
+                f'{count} empty cells in column {self.name!r}; say what to put there: missing = "mean" or "zero".'
             )
 
     def shown(self, cell: Any) -> str:

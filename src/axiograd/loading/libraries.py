@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from axiograd.datasets import Preprocess, imagenet_classes
-from axiograd.errors import AxiogradError, ConfigurationError, DataMissingError, StorageError
+from axiograd.errors import AxiogradError, ConfigurationError, DataMissingError, InputError, StorageError
 from axiograd.loading.prepared import Prepared
 
 #: Among the extra files of a .pt2 file: `axiograd export` wrote it, and this is what it says of itself.
@@ -87,9 +88,13 @@ class Logits(nn.Module):
 class Exported(nn.Module):
     """A program of `torch.export`, which has no modes."""
 
-    def __init__(self, program: nn.Module) -> None:
+    def __init__(self, program: nn.Module, shape: Sequence[int | torch.SymInt] = ()) -> None:
         super().__init__()
         self.program = program
+        #: Samples of every call, where the file takes no other number.
+        self.samples = shape[0] if shape and isinstance(shape[0], int) else None
+        if len(shape) > 1 and all(isinstance(n, int) for n in shape[1:]):
+            self.input_shape = tuple(shape[1:])
 
     def train(self, mode: bool = True) -> Exported:
         """It stays in the mode that it was exported in."""
@@ -97,6 +102,11 @@ class Exported(nn.Module):
         return self
 
     def forward(self, *inputs: Any) -> Any:
+        if self.samples is not None and len(inputs[0]) != self.samples:
+            raise InputError(
+                f"the model was exported for {self.samples} samples at a time, and is given {len(inputs[0])}: export "
+                "it with dynamic_shapes=({0: torch.export.Dim.AUTO},)."
+            )
         return self.program(*inputs)
 
 
@@ -113,7 +123,8 @@ def read_exported(path: str) -> nn.Module:
             f"{path} answers with its attributions already, as `axiograd export` wrote it (axiograd check {path} says "
             "what it is): explain the model that it was made from."
         )
-    return Exported(program.module())
+    given = [node for node in program.graph.nodes if node.name in program.graph_signature.user_inputs]
+    return Exported(program.module(), given[0].meta["val"].shape if len(given) == 1 else ())
 
 
 def _about_timm(model: nn.Module, *, trained: bool) -> tuple[Prepared | None, tuple[str, ...]]:
@@ -174,17 +185,32 @@ def _hugging_face(spec: str, name: str, settings: Mapping[str, Any], *, download
     except ImportError as error:
         raise ConfigurationError(f"{spec} needs transformers: pip install transformers.") from error
     try:
-        model: nn.Module = AutoModelForImageClassification.from_pretrained(
-            name, local_files_only=not download, **settings
-        )
+        with without_bars():
+            model: nn.Module = AutoModelForImageClassification.from_pretrained(
+                name, local_files_only=not download, **settings
+            )
     except (OSError, ValueError) as error:
         if isinstance(error, ValueError) and "AutoModelForImageClassification" in str(error):
             raise ConfigurationError(
-                f"{spec} does not classify images; for text, axiograd.text.explain in Python takes it."
+                f"{spec} does not classify images; if it reads texts, say axiograd explain {spec} review.txt, or in "
+                "Python axiograd.text.explain."
             ) from error
         hint = "" if download or Path(name).is_dir() else " --download fetches it."
         raise DataMissingError(f"{spec} is not on this machine: {_first_line(error)}.{hint}") from error
     return model
+
+
+@contextmanager
+def without_bars() -> Iterator[None]:
+    """Without transformers' bars for weights that are loaded in no time."""
+    logging: Any = _import("transformers.utils.logging")
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def _import(module: str) -> Any:
@@ -195,7 +221,7 @@ def _import(module: str) -> Any:
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
-        raise ConfigurationError(f"{package}: is not installed ({error}): pip install {package}.") from error
+        raise ConfigurationError(f"{package} is not installed ({error}): pip install {package}.") from error
     except Exception as error:
         raise ConfigurationError(
             f"{package} is installed and cannot be imported beside torch {torch.__version__}: {_first_line(error)}. "

@@ -44,8 +44,8 @@ class TableExplanation:
 
     def __repr__(self) -> str:
         rows, features = self.attributions.shape
-        targets = ", ".join(sorted(set(self.target)))
-        return f"TableExplanation({rows} rows × {features} features, {self.method} of {targets}, baseline: {self.baseline})"
+        what = f"{self.method} of {', '.join(sorted(set(self.target)))}"
+        return f"TableExplanation({rows} rows × {features} features, {what}, baseline: {self.baseline})"
 
     def to_shap(self) -> Any:
         """A `shap.Explanation`, for shap's waterfall, beeswarm and bar plots."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from axiograd._extras import optional
 from axiograd.errors import ConfigurationError, DataMissingError
+from axiograd.loading.libraries import without_bars
 
 
 def load(folder: str | Path, *, local: bool = True) -> tuple[Any, Any]:
@@ -28,5 +29,6 @@ def load(folder: str | Path, *, local: bool = True) -> tuple[Any, Any]:
             f"{folder}: its configuration names the class {names[0] if names else 'None'}, which transformers "
             f"{transformers.__version__} does not have."
         )
-    model = kind.from_pretrained(folder, local_files_only=local).eval()
+    with without_bars():
+        model = kind.from_pretrained(folder, local_files_only=local).eval()
     return model, transformers.AutoTokenizer.from_pretrained(folder, local_files_only=local)
