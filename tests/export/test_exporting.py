@@ -188,9 +188,10 @@ def test_wrong_use(tmp_path):
         axiograd.export_onnx(model, x, tmp_path / "m.onnx", baseline=torch.randn(2, 3))
     with pytest.raises(InputError, match="list with tensors"):
         axiograd.export_pt2(lambda x, more: model(x) * more[0], (x, [x[:, :1] * 0 + 1]), tmp_path / "m.pt2")
-    with pytest.raises(InputError, match=r"pool=2\.5"):
-        axiograd.export_pt2(nn.Conv2d(3, 2, 3, bias=False), torch.ones(1, 3, 5, 5), tmp_path / "m.pt2", pool=2.5)
-    for tolerance in (float("nan"), -1.0, 0.0):
+    for pool in (2.5, "8", True):
+        with pytest.raises(InputError, match=f"pool={pool!r}"):
+            axiograd.export_pt2(nn.Conv2d(3, 2, 3, bias=False), torch.ones(1, 3, 5, 5), tmp_path / "m.pt2", pool=pool)
+    for tolerance in (float("nan"), -1.0, 0.0, "small"):
         with pytest.raises(ConfigurationError, match="between 0 and 1"):
             axiograd.export_pt2(model, x, tmp_path / "m.pt2", tolerance=tolerance)
     for classes in (("one",), ("one", "two", "three"), "ab"):
@@ -199,6 +200,10 @@ def test_wrong_use(tmp_path):
     for name in ("target", "attribution", "pooled_left"):
         with pytest.raises(InputError, match=f"'{name}' has the name of one of the graph's own"):
             axiograd.export_pt2(Any(), {name: x}, tmp_path / "m.pt2")
+    with pytest.raises(InputError, match="'left half': a graph's inputs have names"):
+        axiograd.export_pt2(Any(), {"left half": x}, tmp_path / "m.pt2")
+    with pytest.raises(InputError, match=r"shape \(2,\) for an input of .*Give the examples a batch dimension"):
+        axiograd.export_onnx(model, x[0], tmp_path / "m.onnx")
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="is a file"):
         axiograd.export_onnx(model, x, tmp_path / "file" / "m.onnx")
@@ -225,6 +230,57 @@ def test_one_tensor_given_twice_is_two_inputs(tmp_path):
     left, right = torch.randn(4, 3), torch.randn(4, 3)
     output, *_ = torch.export.load(tmp_path / "m.pt2").module()(left, right, torch.full((4,), -1))
     torch.testing.assert_close(output, model(left=left, right=right).detach())
+
+
+def test_inputs_may_be_called_like_operators_and_weights(tmp_path):
+    class Named(Any):
+        def forward(self, relu, mm, weight_layer_weight):
+            return self.layer(relu.relu() * 2 + mm - weight_layer_weight)
+
+    model = Named().eval()
+    given = {name: torch.randn(4, 3) for name in ("relu", "mm", "weight_layer_weight")}
+    axiograd.export_onnx(model, given, tmp_path / "m.onnx")
+    axiograd.export_pt2(model, given, tmp_path / "m.pt2")
+    x = [torch.randn(2, 3, requires_grad=True) for _ in given]
+    gradients = torch.autograd.grad(model(*x)[:, 1].sum(), x)
+    target = torch.ones(2, dtype=torch.int64)
+    values = [each.detach() for each in x]
+    inputs = dict(zip((*given, "target"), (v.numpy() for v in (*values, target)), strict=True))
+    from_onnx = onnxruntime.InferenceSession(tmp_path / "m.onnx").run(None, inputs)
+    from_pt2 = torch.export.load(tmp_path / "m.pt2").module()(*values, target)
+    for found in ([torch.from_numpy(value) for value in from_onnx], from_pt2):
+        for attribution, value, gradient in zip(found[1:4], values, gradients, strict=True):
+            torch.testing.assert_close(attribution, value * gradient)
+
+
+def test_modules_may_have_any_names(tmp_path):
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a = nn.Sequential()
+            self.a.add_module("block-1", nn.Linear(3, 4, bias=False))
+            self.a.add_module("b", nn.Linear(4, 4, bias=False))
+            self.a_b = nn.Linear(4, 2, bias=False)
+
+        def forward(self, x):
+            return self.a_b(self.a(x).relu())
+
+    model, x = Two().eval(), torch.randn(2, 3)
+    axiograd.export_onnx(model, x, tmp_path / "m.onnx")
+    axiograd.export_pt2(model, x, tmp_path / "m.pt2")
+    target = torch.tensor([0, 1])
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
+    from_onnx = session.run(["output"], {"input": x.numpy(), "target": target.numpy()})[0]
+    from_pt2 = torch.export.load(tmp_path / "m.pt2").module()(x, target)[0]
+    for found in (torch.from_numpy(from_onnx), from_pt2):
+        torch.testing.assert_close(found, model(x).detach())
+
+
+def test_examples_in_channels_last(tmp_path):
+    model = nn.Sequential(nn.Conv2d(3, 2, 3, bias=False), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()).eval()
+    images = torch.randn(2, 3, 8, 8).to(memory_format=torch.channels_last)
+    card = axiograd.export_onnx(model, images, tmp_path / "m.onnx")
+    assert card.check.attribution_error < 1e-5
 
 
 def test_half_precision_wants_a_tolerance_of_its_own(tmp_path):

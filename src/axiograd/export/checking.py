@@ -253,7 +253,7 @@ def _check_edges(subject: CheckedModel, runner: Runner) -> None:
     if wrong and subject.certificate.exact:
         raise ExportError(f"at its baseline the exported graph gives a {wrong[0]} that is not zero.")
     broken = [x.clone() for x in rows.features]
-    broken[0].view(rows.batch, -1)[0, 0] = torch.nan
+    broken[0][(0,) * broken[0].dim()] = torch.nan
     found = runner(named(subject, _filled(rows, broken), ask))
     if not all(bool(value[0].isnan().all()) and not bool(value[1:].isnan().any()) for value in found.values()):
         raise ExportError("an input with NaN in one row gives the exported graph numbers there, or NaN in other rows.")

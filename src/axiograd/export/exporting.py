@@ -207,9 +207,9 @@ def _goal(path: str | os.PathLike[str], suffix: str) -> Path:
     return goal
 
 
-def _check_tolerance(tolerance: float) -> None:
-    if not 0 < tolerance < 1:
-        raise ConfigurationError(f"tolerance={tolerance}: a part of the largest attribution is between 0 and 1.")
+def _check_tolerance(tolerance: Any) -> None:
+    if not (isinstance(tolerance, int | float) and 0 < tolerance < 1):
+        raise ConfigurationError(f"tolerance={tolerance!r}: a part of the largest attribution is between 0 and 1.")
 
 
 def _check_classes(classes: Sequence[str], joint: Joint) -> None:

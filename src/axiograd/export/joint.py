@@ -15,6 +15,7 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch.export import Dim, ExportedProgram, export
 from torch.export.graph_signature import InputKind
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import is_concrete_int
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
@@ -200,6 +201,12 @@ def _differentiated(
         example = torch.full((batch,), -1)
     with mode:
         rows = places[n_weights + features[0]].shape[0]
+        if result.shape[:1] != (rows,):
+            raise InputError(
+                f"the model's output has the shape {tuple(result.shape)} for an input of "
+                f"{tuple(places[n_weights + features[0]].shape)}: each sample needs its row. Give the examples a batch "
+                "dimension, and let the model keep it."
+            )
         ask = torch.empty([rows, *example.shape[1:]], dtype=example.dtype)
 
     def both(*values: Tensor) -> Any:
@@ -235,18 +242,31 @@ def _with_weights(
             held.append((f"weight_{name}", value.detach()))
     held += [(f"baseline_{i}", each) for i, each in enumerate(baselines)]
     root, left = nn.Module(), iter(names)
+    taken = {*names, *(node.name for node in graph.graph.nodes)}
+    for node in graph.graph.nodes:
+        if node.name in names:  # an input may be called `relu`
+            node.name = _other_than(taken, node.name)
     places = [node for node in graph.graph.nodes if node.op == "placeholder"]
     for node, value in zip_longest(places, held):
         if value is None:
             node.name = node.target = next(left)
             continue
-        root.register_buffer(*value)
+        name = _other_than(taken, value[0])  # of `a.b` and `a_b`
+        root.register_buffer(name, value[1])
         with graph.graph.inserting_before(node):
-            attribute = graph.graph.get_attr(value[0])
+            attribute = graph.graph.get_attr(name)
         attribute.meta.update(node.meta)
         node.replace_all_uses_with(attribute)
         graph.graph.erase_node(node)
     return fx.GraphModule(root, graph.graph)
+
+
+def _other_than(taken: set[str], name: str) -> str:
+    """The name, longer by as much as makes it a new one."""
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
 
 
 def tensor_slots(arguments: Arguments) -> tuple[list[int | str], list[str]]:
@@ -261,6 +281,9 @@ def tensor_slots(arguments: Arguments) -> tuple[list[int | str], list[str]]:
     where = [slot for slot, value in every if isinstance(value, Tensor)]
     alone = len(where) == 1
     names = [slot if isinstance(slot, str) else "input" if alone else f"input_{slot}" for slot in where]
+    odd = [name for name in names if not name.isidentifier()]
+    if odd:
+        raise InputError(f"input {odd[0]!r}: a graph's inputs have names that Python's variables can have.")
     own = [n for n in names if n in {"target", "weights", "output", "gap"} or n.startswith(("attribution", "pooled"))]
     if own:
         raise InputError(
@@ -279,17 +302,12 @@ def _free(tensor: Tensor, batch: int | None, *, sizes: bool) -> dict[int, str]:
 
 
 def _dynamic(graph: fx.GraphModule, wanted: Sequence[dict[int, str]]) -> tuple[dict[int, str], ...]:
-    """Those of the wanted dimensions that the model left open."""
+    """Those of the wanted dimensions that the model left open: no operator has asked for their number."""
     values = [node.meta["val"] for node in graph.graph.find_nodes(op="placeholder")]
     return tuple(
-        {i: name for i, name in each.items() if not _fixed(value.shape[i])}
+        {i: name for i, name in each.items() if not is_concrete_int(value.shape[i])}
         for each, value in zip(wanted, values, strict=True)
     )
-
-
-def _fixed(size: int | torch.SymInt) -> bool:
-    """Whether a size is one number, as it is from the beginning or since an operator asked for it."""
-    return isinstance(size, int) or size.node.maybe_as_int() is not None
 
 
 def _check_open(name: str, tensor: Tensor, lost: set[int]) -> None:
@@ -302,12 +320,12 @@ def _check_open(name: str, tensor: Tensor, lost: set[int]) -> None:
         )
 
 
-def _check_pool(pool: int, arguments: Arguments) -> None:
+def _check_pool(pool: Any, arguments: Arguments) -> None:
     wrong = [tuple(feature.shape) for feature in arguments.features if feature.dim() != IMAGES]
-    if pool < 1 or pool % 1 or wrong:
+    if isinstance(pool, bool) or not isinstance(pool, int) or pool < 1 or wrong:
         raise InputError(
-            f"pool={pool} for inputs of shape {(wrong or [tuple(f.shape) for f in arguments.features])[0]}: windows of "
-            "at least one pixel are summed in images, [batch, channels, height, width]."
+            f"pool={pool!r} for inputs of shape {(wrong or [tuple(f.shape) for f in arguments.features])[0]}: windows "
+            "of at least one pixel are summed in images, [batch, channels, height, width]."
         )
 
 

@@ -106,12 +106,12 @@ def _program(joint: Joint) -> ExportedProgram:
 
     Each of them would be a third of the time. The exporter decomposes what it knows nothing of; there is seldom any.
     """
-    graph, held, copies = fx.Graph(), dict(joint.graph.named_buffers()), {}
-    nodes = list(joint.graph.graph.nodes)
+    graph, held, nodes = fx.Graph(), dict(joint.graph.named_buffers()), list(joint.graph.graph.nodes)
+    copies: dict[fx.Node, fx.Node] = {}
     inputs = []
     for node in sorted(nodes, key=lambda n: n.op != "get_attr"):  # weights come before the inputs
         if node.op == "get_attr" and node.target in held:
-            copies[node] = graph.placeholder(node.target)
+            copies[node] = graph.placeholder(f"held_{len(copies)}")  # modules may have names such as `block-1`
             copies[node].meta.update(node.meta)
             inputs.append(InputSpec(InputKind.BUFFER, TensorArgument(copies[node].name), node.target, persistent=True))
         else:
