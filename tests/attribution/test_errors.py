@@ -78,7 +78,7 @@ def test_inputs(inputs, message):
 def test_not_finite_inputs_name_the_sample(bad, target):
     x = X.clone()
     x[2, 1] = bad
-    with pytest.raises(NotFiniteError, match="inputs of sample 2"):
+    with pytest.raises(NotFiniteError, match=r"inputs of sample 2.*[^.]\.$"):
         axiograd.InputXGradient(NETWORK).attribute(x, target)
     with pytest.raises(NotFiniteError, match="inputs of sample 2"):
         axiograd.IntegratedGradients(NETWORK, 2, internal_batch_size=4).attribute(x, target)
@@ -86,7 +86,7 @@ def test_not_finite_inputs_name_the_sample(bad, target):
 
 def test_not_finite_outputs_and_gradients_name_the_sample():
     x = torch.tensor([[1.0], [0.0], [2.0]])
-    with pytest.raises(NotFiniteError, match="outputs of sample 1"):
+    with pytest.raises(NotFiniteError, match=r"outputs of sample 1.*[^.]\.$"):
         axiograd.Gradient(lambda x: 1 / x.sum(1)).attribute(x)
     with pytest.raises(NotFiniteError, match=r"gradients of sample 1.*mask the zeros"):
         axiograd.Gradient(lambda x: x.sum(1).sqrt()).attribute(x)

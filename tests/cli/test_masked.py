@@ -170,6 +170,8 @@ def test_attribute_has_the_shares_of_explain(mine, photos, masks, tmp_path, kind
     assert table["energy_mask"].to_pylist()[1:] == pytest.approx(expected[1:], abs=1e-6)
     assert done.json["all"]["share_mask"]["mean"] == pytest.approx(shares[1:].mean(), abs=1e-6)
     assert done.json["all"]["rows"] == 6
+    told = axiograd("attribute", f"{mine}:build", *how, "--out", tmp_path / "rows")
+    assert "5 of 6 rows have one" in told.out
 
 
 def test_attribute_with_masks_that_do_not_fit(mine, photos, masks, tmp_path):

@@ -92,7 +92,7 @@ def test_a_shape_that_no_box_fits_falls_back_to_the_middle():
 
 
 def test_without_pillow_the_extra_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "PIL", None)
+    monkeypatch.setitem(sys.modules, "PIL.Image", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'axiograd\[images\]'"):
         pillow()
 

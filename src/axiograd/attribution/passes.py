@@ -125,13 +125,13 @@ def check_finite(
         return
     gradient_batch_dim = scores.dim() - 1
     for name, tensors, batch_dim, remedy in (
-        ("inputs", x, 0, "Clean the data (masks with -inf belong in additional_forward_args)."),
-        ("outputs", (scores,), 0, "The model overflows or divides by zero there; try float32 or float64."),
+        ("inputs", x, 0, "Clean the data (masks with -inf belong in additional_forward_args)"),
+        ("outputs", (scores,), 0, "The model overflows or divides by zero there; try float32 or float64"),
         (
             "gradients",
             gradients,
             gradient_batch_dim,
-            "Is there a root or a norm at zero? Its gradient does not exist there: mask the zeros out before the root.",
+            "Is there a root or a norm at zero? Its gradient does not exist there: mask the zeros out before the root",
         ),
     ):
         for tensor in tensors:

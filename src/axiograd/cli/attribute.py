@@ -296,7 +296,10 @@ def _show(output: Output, found: Statistics, out: Path) -> None:
     output.say(f"{found.rows:,} rows in {out}, {len(found.classes)} classes attributed")
     if found.accuracy is not None:
         output.say(f"accuracy            {found.accuracy:.2%} of {found.labelled:,} with a label")
-    output.say(f"completeness error  {found.completeness:.1e} of the root mean square of F(x) − F(0)\n")
+    output.say(f"completeness error  {found.completeness:.1e} of the root mean square of F(x) − F(0)")
+    if masked := found.over("share_mask").n:
+        output.say(f"masks               {masked:,} of {found.rows:,} rows have one, of which the shares are")
+    output.say("")
     output.console.print(table)
     if found.errors:
         output.warn("Errors", f"{found.errors:,} rows could not be read or attributed; their column `error` says why.")
