@@ -154,8 +154,14 @@ def test_smooth_activations_and_gates_are_taken_at_the_scale_that_is_read(gate, 
         assert torch.equal(twin(fresh), found.model(fresh))
 
 
-@pytest.mark.parametrize("shape", ["view", "index"])
-@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(
+    ("shape", "bias"),
+    [
+        ("view", False),
+        ("index", True),
+        *(pytest.param(*one, marks=pytest.mark.long) for one in (("view", True), ("index", False))),
+    ],
+)
 def test_a_gate_is_one_in_any_shape(shape, bias):
     generator = torch.Generator().manual_seed(0)
     torch.manual_seed(0)
@@ -196,8 +202,10 @@ def test_activations_beyond_the_memory_are_put_into_a_file(images):
     assert torch.equal(one(images[:8]), two(images[:8]))
 
 
-@pytest.mark.parametrize("form", [{}, {"read_biases": False}], ids=["both", "weights"])
-def test_an_interrupted_calibration_goes_on_where_it_stopped(images, tmp_path, form):
+@pytest.mark.parametrize(
+    "form", [{}, pytest.param({"read_biases": False}, marks=pytest.mark.long)], ids=["both", "weights"]
+)
+def test_an_interrupted_calibration_resumes_where_it_stopped(images, tmp_path, form):
     """The same network to the last bit, and layers that were done are not fitted again."""
     net, folder = _network(groups=2), tmp_path / "calibration"
     whole = to_xdnn(net, images[:4], calibration=Calibration(images, **form))
