@@ -312,6 +312,19 @@ class Fixed(nn.Module):
         return x.reshape(2, 3).relu()
 
 
+def test_any_size_is_pooled_to_several_pixels(tmp_path):
+    pooling = nn.AvgPool2d(3, 2, 1), nn.AdaptiveAvgPool2d((3, 2)), nn.Flatten()
+    model = nn.Sequential(nn.Conv2d(3, 4, 3, 2, bias=False), nn.ReLU(), *pooling, nn.Linear(24, 2, bias=False)).eval()
+    axiograd.export_onnx(model, torch.randn(2, 3, 32, 32), tmp_path / "m.onnx", sizes=True)
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
+    for height, width in ((33, 47), (16, 80)):
+        x = torch.randn(2, 3, height, width, requires_grad=True)
+        (gradient,) = torch.autograd.grad(model(x)[:, 1].sum(), x)
+        given = {"input": x.detach().numpy(), "target": np.ones(2, np.int64)}
+        (found,) = session.run(["attribution"], given)
+        torch.testing.assert_close(torch.from_numpy(found), (x * gradient).detach())
+
+
 def test_a_model_that_fixes_its_sizes_says_so(tmp_path):
     model = nn.Sequential(nn.Conv2d(3, 4, 3, bias=False), nn.Flatten(), nn.Linear(144, 2, bias=False))
     with pytest.raises(ConfigurationError, match=r"does not take images other than .*\(2, 3, 8, 8\)"):

@@ -125,16 +125,33 @@ def avg_pool_backward(
     return grad / divisor if divisor is not None else grad
 
 
+def adaptive_avg_pool(x: Tensor, out: Sequence[int]) -> Any:
+    """Averaging over windows whose number is fixed, where the image's size is known at run time only.
+
+    Of a size that is known PyTorch's operator is exported; of another its exporter would write down the window.
+    """
+    n = len(out)
+    if all(isinstance(size, int) for size in x.shape[-n:]):
+        return NotImplemented
+    for axis, number in zip(range(-n, 0), out, strict=True):
+        x = _along(x, _averaging(x.shape[axis], number, x).T, axis)
+    return x
+
+
 def adaptive_avg_pool_backward(grad: Tensor, x: Tensor) -> Tensor:
     """The transpose of averaging over the windows ⌊o·I/O⌋ … ⌈(o+1)·I/O⌉."""
     n = 3 if grad.dim() == 5 else 2  # noqa: PLR2004  # batch, channels and three dimensions of space
     for axis in range(-n, 0):
-        size, out = x.shape[axis], grad.shape[axis]
-        o = torch.arange(out, device=grad.device)[:, None]
-        at = torch.arange(size, device=grad.device)
-        inside = ((at >= o * size // out) & (at < ((o + 1) * size + out - 1) // out)).to(grad.dtype)
-        grad = _along(grad, inside / inside.sum(1, keepdim=True), axis)
+        grad = _along(grad, _averaging(x.shape[axis], grad.shape[axis], grad), axis)
     return grad
+
+
+def _averaging(size: int, out: int, like: Tensor) -> Tensor:
+    """[out, size]: in each row, equal weights on the pixels of a window."""
+    o = torch.arange(out, device=like.device)[:, None]
+    at = torch.arange(size, device=like.device)
+    inside = ((at >= o * size // out) & (at < ((o + 1) * size + out - 1) // out)).to(like.dtype)
+    return inside / inside.sum(1, keepdim=True)
 
 
 def scattered(grad: Tensor, x: Tensor, *arguments: Any) -> Tensor:
@@ -204,6 +221,8 @@ _OWN: dict[Any, Callable[..., Any]] = {
     aten.convolution_backward.default: convolution_backward,
     aten.avg_pool2d_backward.default: avg_pool_backward,
     aten.avg_pool3d_backward.default: avg_pool_backward,
+    aten._adaptive_avg_pool2d.default: adaptive_avg_pool,  # noqa: SLF001
+    aten._adaptive_avg_pool3d.default: adaptive_avg_pool,  # noqa: SLF001
     aten._adaptive_avg_pool2d_backward.default: adaptive_avg_pool_backward,  # noqa: SLF001
     aten._adaptive_avg_pool3d_backward.default: adaptive_avg_pool_backward,  # noqa: SLF001
     aten.max_pool3d_with_indices_backward.default: scattered,
