@@ -5,6 +5,7 @@ from torch import nn
 from axiograd.cli.preprocess import choose
 from axiograd.cli.samples import read_samples
 from axiograd.cli.tables import TableOptions
+from axiograd.datasets import DamagedImageError
 from axiograd.errors import ConfigurationError, DataMissingError
 
 PIXELS = choose("a.py:b", nn.Conv2d(3, 2, 3), preset="pixels", size=8)
@@ -49,3 +50,15 @@ def test_data_sets_by_name():
         read_samples(["shape"], PIXELS, TableOptions())
     with pytest.raises(ConfigurationError, match="one table at a time"):
         read_samples(["a.csv", "b.csv"], PIXELS, TableOptions())
+
+
+def test_an_image_too_long_to_be_resized_is_named_and_can_be_left_out(photos):
+    from PIL import Image
+
+    Image.new("L", (300_000, 1)).save(photos / "cat" / "stripe.png")
+    large = choose("a.py:b", nn.Conv2d(3, 2, 3), preset="pixels", size=256)
+    samples = read_samples([str(photos / "cat")], large, TableOptions())
+    with pytest.raises(DamagedImageError, match=r"stripe\.png: an image of 300,000 × 1 pixels .* crop it first\.$"):
+        samples.read(2)
+    assert [len(places) for places, _ in samples.batches(4, torch.empty(0), skip_damaged=True)] == [2]
+    assert samples.skipped == ["stripe.png"]

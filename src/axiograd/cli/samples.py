@@ -16,7 +16,7 @@ import axiograd.datasets
 from axiograd.cli.tables import FeatureTable, TableOptions, is_table, prepare, read_table
 from axiograd.datasets import DamagedImageError, ImageFiles, Schema, TensorData, catalogue
 from axiograd.datasets.folders import SUFFIXES, class_folders, decode, image_files
-from axiograd.errors import ConfigurationError, DataMissingError
+from axiograd.errors import ConfigurationError, DataMissingError, InputError
 from axiograd.loading.prepared import Prepared
 from axiograd.loading.specs import guess_shape
 
@@ -156,7 +156,7 @@ def _images(paths: Sequence[Path], pixels: Prepared) -> Samples:
     return Samples(
         source,
         names,
-        lambda i: pixels(decode(here[i])),
+        lambda i: _prepared(here[i], pixels),
         str(pixels),
         pixels.zero,
         labels,
@@ -165,6 +165,15 @@ def _images(paths: Sequence[Path], pixels: Prepared) -> Samples:
         files=here,
         root=None if root is None else root.absolute(),
     )
+
+
+def _prepared(path: Path, pixels: Prepared) -> Tensor:
+    """An image as the model takes it; one that cannot be made so is named, and can be left out."""
+    image = decode(path)
+    try:
+        return pixels(image)
+    except InputError as error:
+        raise DamagedImageError(f"{path}: {error}") from error
 
 
 def _data_set(name: str, pixels: Prepared, tables: TableOptions, split: str | None) -> Samples:
