@@ -104,8 +104,8 @@ def order(records: Records) -> tuple[str, Verdict]:
     """Pairs of methods that the paper orders, and those that come out the other way round here."""
     n, turned = table3.orders(records)
     clearly = [each.said for each in turned if each.clearly]
-    said = f"{n - len(turned)} of {n} pairs are in the paper's order, {len(turned) - len(clearly)} are not within two "
-    said += f"standard errors, {len(clearly)} by more" + (f": {'; '.join(clearly)}" if clearly else "")
+    said = f"{n - len(turned)} of {n} pairs are in the paper's order, {len(turned) - len(clearly)} are reversed by "
+    said += f"less than two standard errors, {len(clearly)} by more" + (f": {'; '.join(clearly)}" if clearly else "")
     return said, "in part" if clearly else "reproduces"
 
 
