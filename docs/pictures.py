@@ -1,13 +1,16 @@
 """Draws docs/pictures: what training with each prior does to attributions. Needs no download.
 
-`python docs/pictures.py` draws all in a few minutes, `python docs/pictures.py Gini L1` some.
+`python docs/pictures.py` draws all in some minutes, `python docs/pictures.py Gini L1` some.
 """
 
 import copy
+import json
+import subprocess
 import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -367,22 +370,30 @@ def draw_held_gates() -> None:
     keep(figure, "HeldGates")
 
 
+@cache
+def demonstration() -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Numbers and arrays of `axiograd demo`, which takes its three minutes for it."""
+    with TemporaryDirectory() as folder:
+        subprocess.run([sys.executable, "-m", "axiograd", "demo", "-o", folder], check=True)  # noqa: S603  # our own command
+        numbers = json.loads((Path(folder) / "demo.json").read_text())
+        return numbers, load_file(Path(folder) / "attributions.safetensors")
+
+
 def draw_front() -> None:
     """The first picture: what a prior changes, what one pass gives, and what it costs; the last two from records."""
-    _, test, random, plain = tagged()
-    mended = without_tag()
+    numbers, arrays = demonstration()
+    right_of = {name: found["random_tag"] for name, found in numbers["accuracy_percent"].items()}
     figure = Figure(figsize=(11, 3.1), layout="constrained")
     *maps, cost = figure.subplots(1, 6, width_ratios=(1, 1, 1, 1, 1, 1.5))
-    one = int((test.targets == SHOWN + 1).nonzero()[0])
-    x, y = test.inputs[one : one + 1], test.targets[one : one + 1]
-    maps[0].imshow(x[0].permute(1, 2, 0).clamp(0, 1))
-    maps[0].set_title(f"a {test.names[int(y)]}, and a tag\nthat gives it away", fontsize=9)
-    for axes, model, title in zip(maps[1:3], (plain, mended), ("before the prior", "after the prior"), strict=True):
-        found = XGradient(model).attribute(centred(x), y)[0].detach()
-        show_map(axes, F.avg_pool2d(found.sum(0, keepdim=True), 2)[0])
-        axes.set_title(f"{title}:\n{right(model, random)}", fontsize=9)
+    one = int((arrays["classes"] == SHOWN + 1).nonzero()[0])
+    name = shapes("test", 4).names[int(arrays["classes"][one])]
+    maps[0].imshow(arrays["images"][one].permute(1, 2, 0).clamp(0, 1))
+    maps[0].set_title(f"a {name}, and a tag\nthat gives it away", fontsize=9)
+    for axes, when, network_of in zip(maps[1:3], ("before", "after"), ("x_dnn", "x_dnn_with_prior"), strict=True):
+        show_map(axes, F.avg_pool2d(arrays[f"attributions_{when}"][one].sum(0, keepdim=True), 2)[0])
+        axes.set_title(f"{when} the prior:\n{right_of[network_of]:.0f} % right", fontsize=9)
         axes.set_xlabel("where the tag is random", fontsize=7.5)
-    (photo,) = read(RESULTS / "fig2-right" / "real.json").pieces
+    (photo,) = read(RESULTS / "fig2-right" / "real.json").find(network="squeezenet1_1")
     stored = load_file(RESULTS / "fig2-right" / photo.values["maps"])["maps"][0].float()
     for axes, place, title in zip(
         maps[3:], (1, 0), ("Integrated Gradients,\n128 gradients", "X-Gradient,\none gradient"), strict=True
