@@ -131,12 +131,12 @@ def accuracy(model: nn.Module, data: Data) -> Accuracy:
 
 
 def train(model: nn.Module, data: TensorData, epochs: int, *, prior_weight: float, progress: Progress) -> None:
-    """Adam with a one-cycle schedule; with a weight, attributions on the tag are penalised for all classes."""
+    """Adam with a one-cycle schedule; with a weight, attributions on the tag are penalised for what is wrong."""
     size = 50
     total = epochs * -(-len(data) // size)
     optimizer = torch.optim.Adam(model.parameters())
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=total)
-    with_prior = AttributionLoss(F.cross_entropy, RightReasons(), weight=prior_weight, outputs="random")
+    with_prior = AttributionLoss(F.cross_entropy, RightReasons(), weight=prior_weight, outputs="residual")
     for step, (x, y, _, tag) in enumerate(_batches(data, epochs, size)):
         if prior_weight:
             loss = with_prior(model, normalised(x), y, mask=tag).total

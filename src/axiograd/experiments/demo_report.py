@@ -70,12 +70,12 @@ def demo_report(
     )
     report.add_step(
         "Trained for the right reason",
-        "The loss gets a term: the squared attribution on the tag, for a random combination of all classes.",
+        "The loss gets a term: the squared attribution on the tag, for what the network still gets wrong.",
         numbers={
             "with a random tag": (f"{xdnn.random_tag:.1f} %", f"{mended.random_tag:.1f} %"),
             "attribution on the tag": (f"{tag_before:.0f} %", f"{tag_after:.1f} %"),
         },
-        code='axiograd.AttributionLoss(cross_entropy, axiograd.priors.RightReasons(), outputs="random")',
+        code='axiograd.AttributionLoss(cross_entropy, axiograd.priors.RightReasons(), outputs="residual")',
     )
     _add_samples(report, data, before, after, n)
     return report
