@@ -433,6 +433,28 @@ class Copied(nn.Module):
         return self.last(hidden + copied + shifted)
 
 
+class FilledInPlace(nn.Module):
+    """A constant that is filled in place, as Swin v2 does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix = nn.Linear(4, 4, bias=False)
+        self.register_buffer("chosen", torch.eye(4))
+
+    def forward(self, x):
+        scale = torch.zeros_like(self.chosen)
+        scale.masked_fill_(self.chosen != 0, 2.0)
+        return torch.relu(self.mix(x)) @ scale
+
+
+def test_constants_filled_in_place(tmp_path):
+    torch.manual_seed(0)
+    model, x = FilledInPlace().eval(), torch.randn(3, 4)
+    axiograd.export_onnx(model, x[:2], tmp_path / "m.onnx")
+    wide, weight = x.double().requires_grad_(), model.mix.weight.double()
+    same_as_by_hand(tmp_path / "m.onnx", wide, 2 * torch.relu(wide @ weight.T), 0)
+
+
 def test_copies_and_idle_dropout(tmp_path):
     torch.manual_seed(0)
     model, x = Copied().eval(), torch.randn(5, 4)

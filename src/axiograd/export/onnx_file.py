@@ -105,8 +105,12 @@ def _program(joint: Joint) -> ExportedProgram:
     """The graph as PyTorch's exporter takes it, without being traced once more by torch.export, nor by the exporter.
 
     Each of them would be a third of the time. The exporter decomposes what it knows nothing of; there is seldom any.
+    What works in place, on tensors that no input reaches, has to be traced.
     """
     graph, held, nodes = fx.Graph(), dict(joint.graph.named_buffers()), list(joint.graph.graph.nodes)
+    used = {node.target for node in nodes if node.op == "call_function"}
+    if any(getattr(each, "_schema", None) is not None and each._schema.is_mutable for each in used):  # noqa: SLF001
+        return joint.program
     copies: dict[fx.Node, fx.Node] = {}
     inputs = []
     for node in sorted(nodes, key=lambda n: n.op != "get_attr"):  # weights come before the inputs
@@ -121,7 +125,6 @@ def _program(joint: Joint) -> ExportedProgram:
     returned: Any = graph.output_node().args[0]
     results = [OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(n.name), None) for n in returned]
     program = ExportedProgram(joint.graph, graph, ExportGraphSignature(inputs, results), held, {}, [])
-    used = {node.target for node in nodes if node.op == "call_function"}
 
     def run_decompositions(table: Mapping[Any, Any], *_: Any, **__: Any) -> ExportedProgram:
         return joint.program.run_decompositions(dict(table)) if used & table.keys() else program
