@@ -35,6 +35,7 @@ SIZES = {
     "squeezenet": 64,
     "googlenet": 64,
     "convnext": 64,
+    "efficientnet_v2": 96,  # at 32 the last maps have one pixel, and rounding decides what their network says
     "": 32,
 }
 LARGE = 100  # pixels from which on the batch for the statistics is a small one

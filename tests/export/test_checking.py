@@ -57,6 +57,26 @@ def test_every_kind_of_error_is_seen(subject, spoil, message):
         check(subject, wrong, tolerance=1e-5)
 
 
+class Steep(nn.Module):
+    """‖x‖ sin(ωx/‖x‖): in float32 the angle has no digit behind the point."""
+
+    def forward(self, x):
+        length = x.norm(dim=1, keepdim=True)
+        return length * torch.sin(1e9 * x / length)
+
+
+def test_a_model_that_float32_cannot_run_is_not_the_file_s_fault():
+    subject = make(Steep().eval(), torch.randn(3, 4))
+    answer = right(subject)
+
+    def wrong(inputs):
+        found = answer(inputs)
+        return {**found, "attribution": 100 * found["attribution"]}
+
+    with pytest.raises(ExportError, match="a matter of rounding, too: float32 does not do for this model"):
+        check(subject, wrong, tolerance=1e-5)
+
+
 def test_minus_one_must_be_the_largest_output(subject):
     answer = right(subject)
 

@@ -320,6 +320,27 @@ def test_a_full_backward_hook_is_refuted():
     assert not certify(model, x).ok
 
 
+def test_a_steep_function_is_not_a_wrong_gradient():
+    """‖x‖ sin(ωx/‖x‖) turns many times within the step of a difference; its gradient is right nevertheless."""
+
+    class Halved(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, gradient):
+            return 0.5 * gradient
+
+    def steep(x, between=torch.clone):
+        length = x.norm(dim=1, keepdim=True)
+        return length * torch.sin(1e9 * between(x / length))
+
+    x = torch.randn(4, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    assert certify(steep, x).ok
+    assert not certify(lambda x: steep(x, Halved.apply), x).ok
+
+
 def test_ties_kinks_and_jumps_do_not_refute():
     first = nn.Linear(6, 8, bias=False).double()
     with torch.no_grad():
