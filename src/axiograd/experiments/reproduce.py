@@ -28,6 +28,7 @@ from axiograd.runs.progress import progress_bar
 ITEMS: Mapping[str, str] = {
     "table1": "axiograd.experiments.table1:ITEM",
     "table2": "axiograd.experiments.table2:ITEM",
+    "table2-recipes": "axiograd.experiments.table2_recipes:ITEM",
     "difference": "axiograd.experiments.difference:ITEM",
     "table3": "axiograd.experiments.table3:ITEM",
     "fig1-left": "axiograd.experiments.nhanes:LEFT",

@@ -21,7 +21,7 @@ from axiograd.experiments.image_networks import FAMILIES, Family
 from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work
 from axiograd.experiments.paper import TABLE2_DIFFERENCE, TABLE2_TOP5
 from axiograd.experiments.records import Piece, Records, mean_and_std
-from axiograd.experiments.table2_training import NETWORKS
+from axiograd.experiments.table2_training import NETWORKS, Pair
 
 #: Data sets that networks are trained on, seeds, and images that are compared with Integrated Gradients.
 TRAINED: Mapping[str, tuple[tuple[str, ...], int, int]] = {
@@ -94,14 +94,14 @@ def _works(setting: Setting, _: Records) -> Sequence[Work]:
 
 def table(records: Records) -> Table:
     """A line per network and form, with the accuracy that it has less than the regular one."""
-    rows = _trained(records.find(part="trained"))
+    rows = rows_of_pairs(records.find(part="trained"), NETWORKS)
     rows += _published_rows(records.find(part="published"))
     header: tuple[str, ...] = ("data", "network", "form", "top-1 %", "top-5 %", "lost top-1", "difference to IG %")
     header += ("paper top-5 %", "paper difference %")
-    return Table(header, tuple(rows), " ".join([_NOTE, *_claims(records.find(part="trained"))]))
+    return Table(header, tuple(rows), " ".join([NOTE, *lost_points(records.find(part="trained"))]))
 
 
-_NOTE = (
+NOTE = (
     "Mean ± standard deviation of the seeds where networks were trained here. Lost is the regular network's top-1 "
     "minus this one's, in points; what pretrained networks lose by conversion is another table. Difference is the "
     "mean absolute relative difference to Integrated Gradients with 128 steps of "
@@ -111,7 +111,7 @@ _NOTE = (
 )
 
 
-def _claims(pieces: Sequence[Piece]) -> Iterator[str]:
+def lost_points(pieces: Sequence[Piece]) -> Iterator[str]:
     """What the biases of the networks trained here were worth, by data set, beside the paper's."""
     for data in dict.fromkeys(p.key["data"] for p in pieces):
         top1 = {
@@ -127,7 +127,8 @@ def _claims(pieces: Sequence[Piece]) -> Iterator[str]:
         yield f"The paper's lose, in points of top-5: {paper}."
 
 
-def _trained(pieces: Sequence[Piece]) -> list[tuple[Cell, ...]]:
+def rows_of_pairs(pieces: Sequence[Piece], networks: Mapping[str, Pair]) -> list[tuple[Cell, ...]]:
+    """Of each pair on each data set the regular network and the one without biases, seeds together."""
     rows: list[tuple[Cell, ...]] = []
     for data, name in dict.fromkeys((p.key["data"], p.key["network"]) for p in pieces):
         chosen = [p for p in pieces if (p.key["data"], p.key["network"]) == (data, name)]
@@ -141,11 +142,11 @@ def _trained(pieces: Sequence[Piece]) -> list[tuple[Cell, ...]]:
                 for (one, seed), top1 in by_seed.items()
                 if one == kind == "X" and ("regular", seed) in by_seed
             ]
-            paper = NETWORKS[name].paper
+            paper = networks[name].paper
             rows.append(
                 (
                     data,
-                    NETWORKS[name].label,
+                    networks[name].label,
                     kind,
                     *(mean_and_std([v[what] for v in values]) for what in ("top1", "top5")),
                     mean_and_std(lost) or None,

@@ -92,10 +92,11 @@ class Table2Task:
 
 @functools.cache
 def load(name: str) -> Table2Task:
-    """20,000 images of Fashion-MNIST, Tiny ImageNet of half the size, or procedural shapes; normalised per channel."""
-    if name == "fashion-mnist":
-        train, test = fashion_mnist("train").select(slice(20_000)), fashion_mnist("test")
-        return _normalised(train, test, epochs=4, flips=True)
+    """Fashion-MNIST (20,000 images, or all), Tiny ImageNet of half the size, or shapes; normalised per channel."""
+    if name.startswith("fashion-mnist"):
+        train = fashion_mnist("train")
+        train = train if name.endswith("all") else train.select(slice(20_000))
+        return _normalised(train, fashion_mnist("test"), epochs=4, flips=True)
     if name == "tiny-imagenet":
         return _normalised(_tiny("train"), _tiny("val"), epochs=8, flips=True)
     return _normalised(shapes("train", 256), shapes("test", 128), epochs=8, flips=False)
@@ -117,9 +118,8 @@ def flip(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
     return torch.where((torch.rand(len(x)) < 0.5)[:, None, None, None], x.flip(-1), x), y  # noqa: PLR2004
 
 
-def train(network: Pair, task: Table2Task, *, homogeneous: bool, seed: int, n_compared: int) -> dict[str, Any]:
-    """Train one network; accuracies in per cent, at full and at lower contrast, and the difference to IG(128)."""
-    torch.manual_seed(seed)
+def build(network: Pair, task: Table2Task, *, homogeneous: bool) -> nn.Module:
+    """One of the two networks of a pair, for the images of a task."""
     model = get_model(
         f"x{network.model}" if homogeneous else network.model,
         num_classes=len(task.train.names),
@@ -128,6 +128,13 @@ def train(network: Pair, task: Table2Task, *, homogeneous: bool, seed: int, n_co
     )
     if network.he:
         he_(model)
+    return model
+
+
+def train(network: Pair, task: Table2Task, *, homogeneous: bool, seed: int, n_compared: int) -> dict[str, Any]:
+    """Train one network in one cycle, and judge it."""
+    torch.manual_seed(seed)
+    model = build(network, task, homogeneous=homogeneous)
     recipe = Recipe(
         network.optimizer,
         network.learning_rate,
@@ -144,13 +151,17 @@ def train(network: Pair, task: Table2Task, *, homogeneous: bool, seed: int, n_co
         augment=flip if task.flips else None,
         clip=network.clip,
     )
+    return judge(model, task, homogeneous=homogeneous, n_compared=n_compared) | {"seconds_per_epoch": min(seconds)}
+
+
+def judge(model: nn.Module, task: Table2Task, *, homogeneous: bool, n_compared: int) -> dict[str, Any]:
+    """Accuracies in per cent, at full and at lower contrast, and the difference to IG(128)."""
     model.eval()
     return {
         "top1": accuracy(model, task.test),
         "top5": top5(model, task.test),
         "contrast": contrast(model, task.test.select(slice(N_CONTRAST)), CONTRASTS),
         **difference(model, task.test.inputs[:n_compared], homogeneous=homogeneous),
-        "seconds_per_epoch": min(seconds),
     }
 
 

@@ -1,0 +1,134 @@
+"""Table 2, left, by the paper's own recipes (appendix B.1): SGD in steps for AlexNet, cosine and mixup for Fixup.
+
+The presets of `Recipe`, run by `fit`. What differs from the paper: batches of 64 instead of 256, so that few epochs
+have enough steps; steps of the learning rate after the same part of the epochs; images are mirrored, not cropped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.data import default_collate
+
+from axiograd.experiments import table2_training
+from axiograd.experiments.item import Item, Plan, Setting, Table, Work
+from axiograd.experiments.records import Records
+from axiograd.experiments.table2 import KINDS, NOTE, lost_points, rows_of_pairs
+from axiograd.experiments.table2_training import NETWORKS, Pair
+from axiograd.training import Recipe, fit
+
+BATCH, COMPARED = 64, 100
+#: Of 100 epochs, after which the paper's AlexNet is trained at a tenth of its learning rate.
+STEP = 0.3
+FULL_WIDTH = {"small": True, "width": 1.0, "hidden": 1024, "pool": 3, "dropout": 0.5}
+PAIRS = {**NETWORKS, "alexnet_full": replace(NETWORKS["alexnet"], label="AlexNet, all channels", config=FULL_WIDTH)}
+
+
+@dataclass(frozen=True)
+class Training:
+    """A pair of networks on some images, for so many epochs."""
+
+    network: str
+    data: str
+    epochs: int
+
+    @property
+    def pair(self) -> Pair:
+        """The two networks."""
+        return PAIRS[self.network]
+
+    @property
+    def recipe(self) -> Recipe:
+        """The paper's, for fewer epochs."""
+        preset = "fixup_resnet50" if self.network.startswith("fixup") else "alexnet"
+        steps = max(1, round(STEP * self.epochs))
+        return Recipe.preset(preset, epochs=self.epochs, step_epochs=steps, batch_size=BATCH)
+
+    @property
+    def words(self) -> str:
+        """The recipe in words."""
+        r = self.recipe
+        rate = f"a tenth of it every {r.step_epochs} epochs" if r.schedule == "step" else f"{r.schedule} schedule"
+        further = f", mixup {r.mixup:g}, biases and scales at {r.scalar_lr_factor:g} of it" if r.mixup else ""
+        return f"{r.optimizer} at {r.lr:g}, {rate}, {r.epochs} epochs, weight decay {r.weight_decay:g}{further}"
+
+
+TRAININGS: dict[str, tuple[Training, ...]] = {
+    "quick": (Training("alexnet", "shapes", 2), Training("fixup_resnet20", "shapes", 2)),
+    "real": (
+        Training("fixup_resnet20", "tiny-imagenet", 40),
+        Training("fixup_resnet20", "fashion-mnist, all", 12),
+        Training("alexnet", "fashion-mnist, all", 12),
+        Training("alexnet_full", "tiny-imagenet", 10),
+    ),
+}
+
+
+def plan(setting: Setting) -> Plan:
+    """One seed: the paper has one, too."""
+    trainings = TRAININGS[setting.scale]
+    data = {t.data: table2_training.load(t.data).train for t in trainings}
+    settings = {
+        "scale": setting.scale,
+        "training_images": {name: len(images) for name, images in data.items()},
+        "batch": BATCH,
+        "trained_with": {f"{t.network}, {t.data}": t.words for t in trainings},
+        "ig_steps": table2_training.IG_STEPS,
+        "compared_images": COMPARED,
+        "seed": setting.seed,
+    }
+    return Plan("; ".join(images.name for images in data.values()), settings, (partial(_works, setting),))
+
+
+def _works(setting: Setting, _: Records) -> Sequence[Work]:
+    return [
+        Work(
+            {"part": "recipe", "data": t.data, "network": t.network, "kind": kind, "seed": setting.seed},
+            partial(train, t, homogeneous=homogeneous, seed=setting.seed),
+        )
+        for t in TRAININGS[setting.scale]
+        for homogeneous, kind in KINDS.items()
+    ]
+
+
+def train(training: Training, *, homogeneous: bool, seed: int) -> dict[str, Any]:
+    """Train one network by the recipe, and judge it."""
+    task = table2_training.load(training.data)
+    torch.manual_seed(seed)
+    model = table2_training.build(training.pair, task, homogeneous=homogeneous)
+    start = time.process_time()
+    result = fit(
+        model,
+        (task.train.inputs, task.train.targets),
+        loss=F.cross_entropy,
+        recipe=training.recipe,
+        collate=_mirrored if task.flips else None,
+        seed=seed,
+        accelerator="cpu",
+        progress=False,
+    )
+    seconds = (time.process_time() - start) / training.epochs
+    judged = table2_training.judge(model, task, homogeneous=homogeneous, n_compared=COMPARED)
+    return judged | {"seconds_per_epoch": seconds, "loss": [row["total"] for row in result.history]}
+
+
+def _mirrored(samples: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    return table2_training.flip(*default_collate(samples))
+
+
+def table(records: Records) -> Table:
+    """A line per network and form, with the accuracy that it has less than the regular one."""
+    pieces = records.find(part="recipe")
+    header = ("data", "network", "form", "top-1 %", "top-5 %", "lost top-1", "difference to IG %")
+    header += ("paper top-5 %", "paper difference %")
+    return Table(header, tuple(rows_of_pairs(pieces, PAIRS)), " ".join([NOTE, *lost_points(pieces)]))
+
+
+ITEM = Item("table2-recipes", "Table 2 by the paper's own recipes", plan, table, scales=("quick", "real"))
