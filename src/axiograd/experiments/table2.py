@@ -30,6 +30,10 @@ TRAINED: Mapping[str, tuple[tuple[str, ...], int, int]] = {
 }
 CHUNK, BATCH = 1000, 20
 KINDS = {False: "regular", True: "X"}
+HEADER = (
+    *("data", "network", "form", "top-1 %", "top-5 %", "lost top-1", "difference to IG %"),
+    *("paper top-5 %", "paper difference %"),
+)
 
 
 def plan(setting: Setting) -> Plan:
@@ -96,9 +100,7 @@ def table(records: Records) -> Table:
     """A line per network and form, with the accuracy that it has less than the regular one."""
     rows = rows_of_pairs(records.find(part="trained"), NETWORKS)
     rows += _published_rows(records.find(part="published"))
-    header: tuple[str, ...] = ("data", "network", "form", "top-1 %", "top-5 %", "lost top-1", "difference to IG %")
-    header += ("paper top-5 %", "paper difference %")
-    return Table(header, tuple(rows), " ".join([NOTE, *lost_points(records.find(part="trained"))]))
+    return Table(HEADER, tuple(rows), " ".join([NOTE, *lost_points(records.find(part="trained"))]))
 
 
 NOTE = (

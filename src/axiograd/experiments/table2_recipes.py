@@ -20,7 +20,7 @@ from torch.utils.data import default_collate
 from axiograd.experiments import table2_training
 from axiograd.experiments.item import Item, Plan, Setting, Table, Work
 from axiograd.experiments.records import Records
-from axiograd.experiments.table2 import KINDS, NOTE, lost_points, rows_of_pairs
+from axiograd.experiments.table2 import HEADER, KINDS, NOTE, lost_points, rows_of_pairs
 from axiograd.experiments.table2_training import NETWORKS, Pair
 from axiograd.training import Recipe, fit
 
@@ -126,9 +126,7 @@ def _mirrored(samples: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
 def table(records: Records) -> Table:
     """A line per network and form, with the accuracy that it has less than the regular one."""
     pieces = records.find(part="recipe")
-    header = ("data", "network", "form", "top-1 %", "top-5 %", "lost top-1", "difference to IG %")
-    header += ("paper top-5 %", "paper difference %")
-    return Table(header, tuple(rows_of_pairs(pieces, PAIRS)), " ".join([NOTE, *lost_points(pieces)]))
+    return Table(HEADER, tuple(rows_of_pairs(pieces, PAIRS)), " ".join([NOTE, *lost_points(pieces)]))
 
 
 ITEM = Item("table2-recipes", "Table 2 by the paper's own recipes", plan, table, scales=("quick", "real"))
