@@ -1,13 +1,18 @@
 """The rooms in the order in which data walks through them: no import goes back, no private name leaves its room."""
 
 import ast
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import torch
+from torch import nn
+
+from axiograd import XGradient
 
 SRC = Path(__file__).parents[1] / "src" / "axiograd"
 #: A room imports from those in the lines before its own; rooms of one line do not know each other.
@@ -30,6 +35,16 @@ ROAD = (
 PLACES = {room: place for place, rooms in enumerate(ROAD) for room in rooms}
 #: Modules outside the rooms that may name one: the public surface, `python -m axiograd`, and the display in notebooks.
 HOOKS = {"_surface", "__main__", "_notebook"}
+#: Files that a reader opens to follow a call of X-Gradient whose proof is known, as CONTRIBUTING says.
+WALK = {
+    "attribution/base.py",
+    "attribution/x_gradient.py",
+    "attribution/arguments.py",
+    "attribution/_proof.py",
+    "attribution/passes.py",
+    "homogeneity/running.py",
+    "_target.py",
+}
 
 
 class Import(NamedTuple):
@@ -143,3 +158,32 @@ def test_a_cycle_would_be_found(tmp_path):
     imports.cache_clear()
     (tmp_path / "b.py").write_text("def x():\n    import axiograd.a")
     assert cycle(tmp_path) is None
+
+
+def walked(call: Callable[[], object]) -> set[str]:
+    """The files whose functions a call runs."""
+    found: set[str] = set()
+
+    def look(frame, event, _):
+        path = Path(frame.f_code.co_filename)
+        if event == "call" and path.is_relative_to(SRC):
+            found.add(path.relative_to(SRC).as_posix())
+
+    before = sys.getprofile()
+    sys.setprofile(look)
+    try:
+        call()
+    finally:
+        sys.setprofile(before)
+    return found
+
+
+@pytest.mark.parametrize("between", [nn.Identity(), nn.BatchNorm1d(16, affine=False)], ids=["plain", "buffers"])
+def test_a_warm_explanation_walks_seven_files(between):
+    model = nn.Sequential(nn.Linear(8, 16, bias=False), between, nn.ReLU(), nn.Linear(16, 3, bias=False)).eval()
+    method, x = XGradient(model), torch.randn(2, 8)
+    first = walked(lambda: method.explain(x, target=0))
+    assert {"homogeneity/certification.py", "attribution/_path_check.py"} <= first  # what is seen is seen
+    # Some calls look along the path too: the second and the fourth, and any after a long pause.
+    assert min((walked(lambda: method.explain(x, target=0)) for _ in range(5)), key=len) == WALK
+    assert len(WALK) == 7

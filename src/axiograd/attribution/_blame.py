@@ -15,8 +15,7 @@ from axiograd.attribution._euler import Gap, euler_gap, rounding
 from axiograd.attribution._path_check import fixed, target_rows
 from axiograd.attribution.arguments import Arguments, Model
 from axiograd.attribution.base import AttributionCall
-from axiograd.attribution.passes import Pass, differentiate
-from axiograd.attribution.state import attribution_pass
+from axiograd.attribution.passes import Pass, attribution_pass, differentiate
 from axiograd.homogeneity.model import unwrap
 
 if TYPE_CHECKING:

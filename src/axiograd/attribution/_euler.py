@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf, isfinite
 
 import torch
 from torch import Tensor
 
 from axiograd.attribution.arguments import Model
-from axiograd.homogeneity.tracing.surroundings import modules_behind
+from axiograd.attribution.passes import FINE, adds_up, summed, sums
+from axiograd.homogeneity.running import modules_behind
 
 
 class InexactWarning(UserWarning):
@@ -46,16 +46,16 @@ def euler_gap(attributions: Sequence[Tensor], scores: Tensor, model: Model, term
     >>> print(euler_gap([torch.tensor([[1.0, 2.0]])], torch.tensor([5.0]), torch.relu))
     the attributions of sample 0 add up to 3 and its score is 5, a gap of 25.00% of Σ|attribution| + |score|
     """
-    coarse = scores.dtype
-    totals, scores, wide = _sums(attributions, scores)
-    if _close(totals, scores):  # Σ|attribution| can only widen the bound
+    if adds_up(attributions, scores):  # Σ|attribution| can only widen the bound
         return None
-    kept = scores.dim()
-    sizes = _added([_summed(a.detach().abs(), kept, wide) for a in attributions]).add_(scores.abs())
+    coarse = scores.dtype
+    totals, scores = sums(attributions, scores)
+    wide = scores.dtype
+    sizes = summed([a.detach().abs() for a in attributions], scores.dim(), wide) + scores.abs()
     if terms is not None:
         sizes = sizes + terms
     gaps = (totals - scores).abs_()
-    if bool((gaps <= _FINE * sizes).all()):
+    if bool((gaps <= FINE * sizes).all()):
         return None
     relative = gaps / (sizes + torch.finfo(wide).tiny)
     device = scores.device.type
@@ -65,56 +65,6 @@ def euler_gap(attributions: Sequence[Tensor], scores: Tensor, model: Model, term
         return None
     total, score, share = (float(t.flatten()[worst]) for t in (totals, scores, relative))
     return Gap(worst % scores.shape[-1], total, score, share, precision)
-
-
-def adds_up(attributions: Sequence[Tensor], scores: Tensor) -> bool:
-    """Whether Σ attribution is each sample's score, to rounding; False if a number is NaN or Inf.
-
-    >>> adds_up([torch.tensor([[1.0, 2.0]])], torch.tensor([3.0]))
-    True
-    """
-    totals, scores, _ = _sums(attributions, scores)
-    return _close(totals, scores)
-
-
-def _without_graph(tensor: Tensor) -> Tensor:
-    return tensor.detach() if tensor.requires_grad else tensor
-
-
-def _sums(attributions: Sequence[Tensor], scores: Tensor) -> tuple[Tensor, Tensor, torch.dtype]:
-    """Σ attribution, the scores in the same order, and the number format of both."""
-    wide = torch.promote_types(scores.dtype, torch.float32)
-    scores = _without_graph(scores)
-    if scores.dtype != wide:
-        scores = scores.to(wide)
-    if scores.dim() > 1:  # for the target "all", scores are [batch, n] and attributions [n, batch, ...]
-        scores = scores.movedim(0, -1)
-    return _added([_summed(_without_graph(a), scores.dim(), wide) for a in attributions]), scores, wide
-
-
-_FINE = float(torch.finfo(torch.float32).eps ** 0.5)
-
-
-#: Up to so many numbers on the CPU, Python compares faster than PyTorch.
-_FEW = 32
-
-
-def _close(totals: Tensor, scores: Tensor) -> bool:
-    if scores.device.type == "cpu" and scores.numel() <= _FEW:
-        if scores.dim() > 1:
-            totals, scores = totals.flatten(), scores.flatten()
-        pairs = zip(totals.tolist(), scores.tolist(), strict=True)
-        return all(abs(total - score) <= _FINE * abs(score) < inf for total, score in pairs)
-    return torch.allclose(totals, scores, rtol=_FINE, atol=0.0) and isfinite(float(scores.sum()))
-
-
-def _summed(attribution: Tensor, kept: int, wide: torch.dtype) -> Tensor:
-    features = tuple(range(kept, attribution.dim()))
-    return attribution.sum(features, dtype=wide) if features else attribution.to(wide)
-
-
-def _added(terms: Sequence[Tensor]) -> Tensor:
-    return terms[0] if len(terms) == 1 else sum(terms[1:], start=terms[0])
 
 
 def rounding(number_format: torch.dtype) -> float:

@@ -16,7 +16,7 @@ from axiograd._typing import Target
 from axiograd.attribution._path_check import target_rows
 from axiograd.attribution.base import Attribution, AttributionCall
 from axiograd.attribution.passes import check_finite, gradient, leaves, run
-from axiograd.homogeneity.tracing.surroundings import modules_behind, preserved_buffers, with_buffers
+from axiograd.homogeneity.running import modules_behind, preserved_buffers, with_buffers
 
 #: Rows in one pass when the user does not say, and numbers in them if rows are small: enough to keep the cores busy,
 #: few enough to fit in the caches.

@@ -13,7 +13,7 @@ from axiograd._target import LinearTarget
 from axiograd._typing import Target
 from axiograd.attribution.passes import gradient, run
 from axiograd.homogeneity.refutation import MODEST_PATH, PATH, path_error
-from axiograd.homogeneity.tracing.surroundings import modules_behind
+from axiograd.homogeneity.running import modules_behind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -19,10 +19,11 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from axiograd._functions import own_values
 from axiograd.attribution.arguments import Arguments
 from axiograd.homogeneity.certification import Proof
-from axiograd.homogeneity.rules.registry import rules_version
-from axiograd.homogeneity.tracing.surroundings import modules_behind
+from axiograd.homogeneity.rules.registry import REVISIONS
+from axiograd.homogeneity.running import modules_behind
 
 #: Proofs kept, and shapes that are known to be covered by one: oldest first out.
 _PROOFS, _SHAPES = 8, 256
@@ -92,8 +93,7 @@ def held(function: Any) -> list[Any]:
     plain = getattr(function, "__func__", function)
     if not isinstance(plain, FunctionType):
         return [type(function), function]
-    cells = [c.cell_contents for c in plain.__closure__ or () if _bound(c)]
-    return [plain.__code__, *cells, *(plain.__defaults__ or ()), *(plain.__kwdefaults__ or {}).values()]
+    return [plain.__code__, *own_values(plain).values()]
 
 
 def alike(a: list[Any], b: list[Any]) -> bool:
@@ -102,14 +102,6 @@ def alike(a: list[Any], b: list[Any]) -> bool:
         return a == b  # the same objects are equal without a look at their values
     except (RuntimeError, ValueError, TypeError):  # tensors and arrays have no one answer
         return len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))
-
-
-def _bound(cell: Any) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018
-    except ValueError:
-        return False
-    return True
 
 
 def signature(arguments: Arguments) -> tuple[Any, list[tuple[int, ...] | None]]:
@@ -133,7 +125,7 @@ def surroundings() -> tuple[Any, ...]:
     """Switches of the process that change what a model computes."""
     autocast = torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda")
     formats = torch.get_autocast_dtype("cpu") if any(autocast) else None
-    return rules_version(), autocast, formats, torch.get_default_dtype()
+    return len(REVISIONS), autocast, formats, torch.get_default_dtype()
 
 
 def _covers(entry: Remembered, key: Any, shapes: list[tuple[int, ...] | None]) -> bool:

@@ -17,11 +17,10 @@ from axiograd._typing import Inputs, Target
 from axiograd.attribution.arguments import Arguments, Model
 from axiograd.attribution.captum_calls import called_as_in_captum
 from axiograd.attribution.layer import FromLayer, Layer
-from axiograd.attribution.passes import Pass, detached, differentiate, run
+from axiograd.attribution.passes import Pass, attribution_pass, detached, differentiate, run, summed
 from axiograd.attribution.results import Completeness, Explanation
-from axiograd.attribution.state import attribution_pass
 from axiograd.errors import BaselineError, ConfigurationError, DisconnectedError
-from axiograd.homogeneity.model import out_of_parallel, runnable
+from axiograd.homogeneity.model import PARALLEL, out_of_parallel, runnable
 
 
 @dataclass(eq=False, slots=True)
@@ -252,7 +251,9 @@ class Attribution(ABC):
                 target = LinearTarget(_ordinary(target.weights))
         if arguments.frame is not None:
             inputs = arguments.features[0]
-        model = self._function if create_graph else out_of_parallel(self._function)
+        model = self._function
+        if not create_graph and isinstance(model, PARALLEL):
+            model = out_of_parallel(model)
         return self._admit(
             AttributionCall(model, inputs, additional, arguments, target, read, create_graph, wants_outputs)
         )
@@ -283,7 +284,7 @@ class Attribution(ABC):
         with torch.inference_mode(mode=False), torch.no_grad():
             at_baseline = torch.stack([scores_at(reference) for reference in all_references]).mean(0)
             difference = (scores_at(arguments.features) - at_baseline).movedim(0, -1)
-            total = sum(_per_sample_sums(a, difference.dim()) for a in computed.attributions)
+            total = summed(computed.attributions, difference.dim(), difference.dtype)
         return total - difference, difference
 
 
@@ -296,10 +297,6 @@ def _spoken(value: Any) -> str:
     if isinstance(value, str | int | float | tuple | list):
         return repr(value)
     return getattr(value, "__name__", None) or type(value).__name__.strip("_")
-
-
-def _per_sample_sums(attribution: Tensor, kept: int) -> Tensor:
-    return attribution.detach().reshape(*attribution.shape[:kept], -1).sum(-1)
 
 
 def _ordinary(tensor: Tensor) -> Tensor:

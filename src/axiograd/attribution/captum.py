@@ -23,7 +23,7 @@ from axiograd.attribution.arguments import Arguments, Model
 from axiograd.attribution.base import Attribution, AttributionCall, Computed
 from axiograd.attribution.passes import check_finite, run
 from axiograd.errors import BaselineError, ConfigurationError
-from axiograd.homogeneity.tracing.surroundings import module_of
+from axiograd.homogeneity.running import module_of
 
 #: What the two calls pass themselves.
 _OURS = {"inputs", "target", "baselines", "additional_forward_args", "return_convergence_delta"}

@@ -24,7 +24,7 @@ from axiograd.attribution.references import _Loader
 from axiograd.attribution.rows import Rows, rows_of
 from axiograd.attribution.store import Index, Store
 from axiograd.errors import ConfigurationError, InputError, StorageError
-from axiograd.homogeneity.tracing.surroundings import module_of
+from axiograd.homogeneity.running import module_of
 from axiograd.runs.differences import plain, refuse_other
 from axiograd.runs.digests import digest
 from axiograd.runs.identity import describe

@@ -15,12 +15,11 @@ from torch.utils import _pytree as pytree
 
 from axiograd._names import choose_from
 from axiograd.attribution.arguments import Arguments, Model
-from axiograd.attribution.state import attribution_pass
+from axiograd.attribution.passes import attribution_pass
 from axiograd.errors import BaselineError, ConfigurationError, InputError
 from axiograd.homogeneity.inputs import is_floating
 from axiograd.homogeneity.model import PARALLEL
-from axiograd.homogeneity.tracing.private_torch import compiled_from
-from axiograd.homogeneity.tracing.surroundings import modules_behind
+from axiograd.homogeneity.running import compiled_from, modules_behind
 
 #: A module of the model, by its name or itself, or several.
 Layer: TypeAlias = str | nn.Module | Sequence[str | nn.Module]

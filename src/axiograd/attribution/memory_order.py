@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from axiograd._target import logits
 from axiograd.attribution.arguments import Model
-from axiograd.homogeneity.tracing.surroundings import modules_behind
+from axiograd.homogeneity.running import modules_behind
 
 _IMAGE_DIMS = 4
 #: Numbers of one pass on a processor, eight photos: with 64, which overflow its caches, each costs SqueezeNet twice as

@@ -16,7 +16,7 @@ from axiograd.attribution.integrated_gradients import check_count
 from axiograd.attribution.layer import Layer
 from axiograd.attribution.passes import run
 from axiograd.errors import ConfigurationError
-from axiograd.homogeneity.tracing.surroundings import preserved_buffers, with_buffers
+from axiograd.homogeneity.running import preserved_buffers, with_buffers
 
 #: A window without a size is this part of an axis.
 PART = 8

@@ -1,20 +1,32 @@
-"""One forward pass and one backward pass: outputs, scores and their gradients with respect to the features."""
+"""One forward pass and one backward pass: outputs, scores, gradients; and the context that leaves a model as it was."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from math import isfinite
+from math import inf, isfinite
+from types import TracebackType
 from typing import Any, TypeAlias
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.backends import cuda as attention
 from torch.utils import _pytree as pytree
 
 from axiograd.attribution.arguments import Arguments, Model
 from axiograd.errors import DisconnectedError, NotFiniteError
+from axiograd.homogeneity.running import (
+    TRAFFIC,
+    compiled_from,
+    modules_behind,
+    own_buffers,
+    preserved_buffers,
+    with_buffers,
+)
 from axiograd.homogeneity.tracing.failure import wrong_format
-from axiograd.homogeneity.tracing.private_torch import compiled_from
+from axiograd.homogeneity.tracing.private_torch import branches_run_plainly
 
 #: From the model's output to its scores, ``[batch]`` or ``[batch, n]``.
 Score: TypeAlias = Callable[[Any], Tensor]
@@ -143,6 +155,133 @@ def check_finite(
                 raise NotFiniteError(f"NaN or Inf in the {name} of sample {str(samples[:8])[1:-1]}. {remedy}.")
 
 
+#: √eps of float32: what is closer is rounding, whatever the format.
+FINE = float(torch.finfo(torch.float32).eps ** 0.5)
+#: Up to so many numbers on the CPU, Python compares faster than PyTorch.
+_FEW = 32
+
+
+def adds_up(attributions: Sequence[Tensor], scores: Tensor) -> bool:
+    """Whether Σ attribution is each sample's score, to rounding; False if a number is NaN or Inf.
+
+    >>> adds_up([torch.tensor([[1.0, 2.0]])], torch.tensor([3.0]))
+    True
+    """
+    totals, scores = sums(attributions, scores)
+    if scores.device.type == "cpu" and scores.numel() <= _FEW:
+        if scores.dim() > 1:
+            totals, scores = totals.flatten(), scores.flatten()
+        pairs = zip(totals.tolist(), scores.tolist(), strict=True)
+        return all(abs(total - score) <= FINE * abs(score) < inf for total, score in pairs)
+    return torch.allclose(totals, scores, rtol=FINE, atol=0.0) and isfinite(float(scores.sum()))
+
+
+def sums(attributions: Sequence[Tensor], scores: Tensor) -> tuple[Tensor, Tensor]:
+    """Σ attribution, and the scores in the same order and number format, float32 or finer; both without graphs."""
+    wide = torch.promote_types(scores.dtype, torch.float32)
+    scores = _without_graph(scores)
+    if scores.dtype != wide:
+        scores = scores.to(wide)
+    if scores.dim() > 1:  # for the target "all", scores are [batch, n] and attributions [n, batch, ...]
+        scores = scores.movedim(0, -1)
+    return summed([_without_graph(a) for a in attributions], scores.dim(), wide), scores
+
+
+def summed(tensors: Sequence[Tensor], kept: int, wide: torch.dtype) -> Tensor:
+    """Σ over all tensors and all their dimensions but the first `kept`."""
+    features = [tuple(range(kept, tensor.dim())) for tensor in tensors]
+    parts = [t.sum(dims, dtype=wide) if dims else t.to(wide) for t, dims in zip(tensors, features, strict=True)]
+    return parts[0] if len(parts) == 1 else sum(parts[1:], start=parts[0])
+
+
+def _without_graph(tensor: Tensor) -> Tensor:
+    return tensor.detach() if tensor.requires_grad else tensor
+
+
 def detached(outputs: Any) -> Any:
     """The same structure without graphs."""
     return pytree.tree_map_only(Tensor, Tensor.detach, outputs)
+
+
+class attribution_pass(AbstractContextManager[None]):  # noqa: N801 - used as a function
+    """Gradients on, whatever surrounds the call; with ``preserve``, buffers and random state come back unchanged.
+
+    Buffers are swapped for copies instead of being written back: what was saved for a later
+    ``backward()`` then keeps its version. Written without generators, which cost a small network more than its pass.
+    """
+
+    def __init__(self, model: Model, device: torch.device, *, create_graph: bool, preserve: bool) -> None:
+        self._model, self._device = model, device
+        self._create_graph, self._preserve = create_graph, preserve
+        self._undo: list[Callable[[], Any]] = []
+
+    def __enter__(self) -> None:
+        try:
+            self._prepare()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        while self._undo:
+            self._undo.pop()()
+
+    def _prepare(self) -> None:
+        device = self._device
+        if torch.is_inference_mode_enabled():
+            self._within(torch.inference_mode(mode=False))
+        if not torch.is_grad_enabled():
+            self._within(torch.enable_grad())
+        if self._create_graph:
+            # Flash and efficient attention, cond, compiled code and cuDNN's recurrent layers have no second derivative.
+            self._undo.append(_attention_by_products())
+            self._within(branches_run_plainly())
+            if "torch._dynamo" in sys.modules:
+                self._within(torch.compiler.set_stance("force_eager"))
+            if torch.is_autocast_enabled(device.type):
+                torch.clear_autocast_cache()  # weights cached under no_grad would not lead back to the parameters
+        if device.type == "cuda" and any(
+            isinstance(m, nn.RNNBase) for root in modules_behind(self._model) for m in root.modules()
+        ):
+            self._within(torch.backends.cudnn.flags(enabled=False))
+        if self._preserve:
+            self._undo.append(_random_state_kept(device))
+        if owners := with_buffers(self._model):
+            self._within(preserved_buffers(owners) if self._preserve else own_buffers(owners))
+        TRAFFIC.enter()
+        self._undo.append(TRAFFIC.leave)
+
+    def _within(self, context: AbstractContextManager[Any]) -> None:
+        context.__enter__()
+        self._undo.append(lambda: context.__exit__(None, None, None))
+
+
+def _random_state_kept(device: torch.device) -> Callable[[], None]:
+    """What `torch.random.fork_rng` does, written only if something was drawn: that is most of its cost."""
+    before = torch.get_rng_state()
+    on_device = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+
+    def undo() -> None:
+        if not torch.equal(before, torch.get_rng_state()):
+            torch.set_rng_state(before)
+        if on_device is not None:
+            torch.cuda.set_rng_state(on_device, device)
+
+    return undo
+
+
+def _attention_by_products() -> Callable[[], None]:
+    """What `sdpa_kernel(SDPBackend.MATH)` does, at a tenth of its cost."""
+    flash, efficient = attention.flash_sdp_enabled(), attention.mem_efficient_sdp_enabled()
+    cudnn, products = attention.cudnn_sdp_enabled(), attention.math_sdp_enabled()
+
+    def enable(flash: bool, efficient: bool, cudnn: bool, products: bool) -> None:
+        attention.enable_flash_sdp(flash)
+        attention.enable_mem_efficient_sdp(efficient)
+        attention.enable_cudnn_sdp(cudnn)
+        attention.enable_math_sdp(products)
+
+    enable(flash=False, efficient=False, cudnn=False, products=True)
+    return lambda: enable(flash, efficient, cudnn, products)

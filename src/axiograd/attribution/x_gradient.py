@@ -7,6 +7,7 @@ import sys
 import time
 import warnings
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -15,16 +16,15 @@ from torch import Tensor, nn
 from axiograd._target import LinearTarget, logits
 from axiograd._typing import Target
 from axiograd.attribution._blame import blame
-from axiograd.attribution._euler import Gap, InexactWarning, adds_up, euler_gap, rounding
+from axiograd.attribution._euler import Gap, InexactWarning, euler_gap, rounding
 from axiograd.attribution._path_check import path_gap
 from axiograd.attribution._proof import Memory, alike, held, signature
 from axiograd.attribution.arguments import Arguments, Model, zeros_like
 from axiograd.attribution.base import Attribution, AttributionCall, Computed
 from axiograd.attribution.captum_calls import called_as_in_captum
 from axiograd.attribution.layer import FromLayer, Layer
-from axiograd.attribution.passes import Pass
+from axiograd.attribution.passes import Pass, adds_up, attribution_pass
 from axiograd.attribution.results import Explanation
-from axiograd.attribution.state import attribution_pass
 from axiograd.errors import BaselineError, ConfigurationError, NotHomogeneousError
 from axiograd.homogeneity import Certificate
 from axiograd.homogeneity.certification import prove
@@ -109,13 +109,19 @@ class XGradient(Attribution):
 
     def _explained(self, call: AttributionCall, target: Target, baselines: Any = None) -> Explanation:
         explanation = super()._explained(call, target, baselines)
-        lifted = unwrap(call.model)
-        if not isinstance(lifted, Lifted) or not (target is None or isinstance(target, int | Tensor)):
+        lifted = self._lifted
+        if lifted is None or not (target is None or isinstance(target, int | Tensor)):
             return explanation
         inputs, further = call.inputs, call.additional
         return replace(
             explanation, energy_of=lambda: energy_share(lifted, inputs, target, additional_forward_args=further)
         )
+
+    @cached_property
+    def _lifted(self) -> Lifted | None:
+        """The model if it is a lifted one, also inside a wrapper."""
+        model = unwrap(self._function)
+        return model if isinstance(model, Lifted) else None
 
     def _attributions(self, call: AttributionCall, done: Pass) -> list[Tensor]:
         k, x = call.degree, call.arguments.features

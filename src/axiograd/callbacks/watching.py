@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from axiograd._typing import Inputs, Target
 from axiograd.attribution import Attribution, Explanation, XGradient
 from axiograd.errors import ConfigurationError, InputError, MissingExtraError
-from axiograd.homogeneity.tracing.surroundings import in_mode
+from axiograd.homogeneity.running import in_mode
 from axiograd.report import feature_bars, heatmap
 
 _IMAGES, _TABLE, _COLOURS = 4, 2, {1, 3}

@@ -13,8 +13,7 @@ from torch.nn import functional as F
 
 from axiograd._target import logits
 from axiograd.attribution.arguments import Arguments, Model
-from axiograd.attribution.passes import run
-from axiograd.attribution.state import attribution_pass
+from axiograd.attribution.passes import attribution_pass, run
 from axiograd.errors import ExportError
 from axiograd.export.card import Check
 from axiograd.export.joint import IMAGES, Asked, Joint, tensor_slots

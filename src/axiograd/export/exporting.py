@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from axiograd._target import logits
 from axiograd._typing import Inputs
 from axiograd.attribution.arguments import Arguments, Model
-from axiograd.attribution.state import attribution_pass
+from axiograd.attribution.passes import attribution_pass
 from axiograd.attribution.x_gradient import ReadOut
 from axiograd.datasets import Preprocess
 from axiograd.errors import ConfigurationError, DataMissingError, NotFiniteError, NotHomogeneousError, StorageError
@@ -25,7 +25,7 @@ from axiograd.export.checking import CheckedModel, check
 from axiograd.export.joint import IMAGES, Asked, Joint, join, narrowed
 from axiograd.homogeneity import Certificate, certify
 from axiograd.homogeneity.model import unwrap
-from axiograd.homogeneity.tracing.surroundings import modules_behind
+from axiograd.homogeneity.running import modules_behind
 from axiograd.runs.files import check_writable, write_atomically
 
 TOLERANCE = 1e-5

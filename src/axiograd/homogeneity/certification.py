@@ -21,21 +21,13 @@ from axiograd.homogeneity.piecewise import curved_operators
 from axiograd.homogeneity.probe import ModelProbe, require_numbers, tensors_of
 from axiograd.homogeneity.refutation import attempt, example_probe, quiet_and_eager
 from axiograd.homogeneity.rules.sentences import LIFT_FIX
+from axiograd.homogeneity.running import TRAFFIC, modules_behind, preserved_buffers, with_buffers
 from axiograd.homogeneity.tracing.cuts import ancestors, cut_name, gradient_cuts
 from axiograd.homogeneity.tracing.failure import explain_failure
 from axiograd.homogeneity.tracing.private_torch import UnsupportedTorchError, require_sound_hooks, wrong_gradient
 from axiograd.homogeneity.tracing.program import Program, trace
 from axiograd.homogeneity.tracing.sizes import Sizes
-from axiograd.homogeneity.tracing.surroundings import (
-    attributes_restored,
-    draws_noticed,
-    modules_behind,
-    own_generator,
-    preserved_buffers,
-    randomness,
-    with_buffers,
-)
-from axiograd.homogeneity.tracing.threads import TRAFFIC
+from axiograd.homogeneity.tracing.surroundings import attributes_restored, draws_noticed, own_generator, randomness
 
 FINITE = "values stay finite, no hook changes a gradient, and rules added by hand are right"
 

@@ -9,7 +9,7 @@ from torch.export import ExportedProgram
 from torch.nn.parameter import is_lazy
 
 from axiograd.errors import InputError
-from axiograd.homogeneity.tracing.private_torch import compiled_from
+from axiograd.homogeneity.running import compiled_from
 
 
 class Hooked(nn.Module):

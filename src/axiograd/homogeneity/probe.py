@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 from axiograd.errors import InputError
 from axiograd.homogeneity.inputs import NamedArguments, scalable
-from axiograd.homogeneity.tracing.surroundings import preserved_buffers, with_buffers
+from axiograd.homogeneity.running import preserved_buffers, with_buffers
 
 
 class ModelProbe:

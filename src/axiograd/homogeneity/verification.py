@@ -17,7 +17,8 @@ from axiograd.homogeneity.inputs import NamedArguments, take_apart
 from axiograd.homogeneity.model import describe_model, require_shapes, unwrap
 from axiograd.homogeneity.probe import ModelProbe, in_double, tensors_of
 from axiograd.homogeneity.refutation import ALPHAS as FAR, quiet_and_eager
-from axiograd.homogeneity.tracing.surroundings import attributes_restored, modules_behind
+from axiograd.homogeneity.running import modules_behind
+from axiograd.homogeneity.tracing.surroundings import attributes_restored
 
 #: Near 1, for an epsilon or a softmax looks homogeneous at scales far from the data's own; and far, for thresholds.
 ALPHAS = (FAR[0], 0.5, 0.8, 1.25, 2.0, FAR[1])

@@ -12,7 +12,7 @@ from torch import Tensor
 from axiograd._target import logits
 from axiograd.attribution.arguments import Arguments, Model
 from axiograd.errors import InputError, TargetError
-from axiograd.homogeneity.tracing.surroundings import in_mode
+from axiograd.homogeneity.running import in_mode
 
 _SINGLE = 1
 

@@ -19,7 +19,7 @@ from axiograd.attribution.rows import rows_of
 from axiograd.attribution.x_gradient import XGradient
 from axiograd.errors import AxiogradError, ConfigurationError, InputError, NotFiniteError, TargetError
 from axiograd.export.card import versions, weights_hash
-from axiograd.homogeneity.tracing.surroundings import modules_behind
+from axiograd.homogeneity.running import modules_behind
 from axiograd.runs.differences import plain
 from axiograd.runs.digests import digest
 from axiograd.runs.identity import describe

@@ -8,7 +8,7 @@ from torch import Tensor
 from axiograd import priors
 from axiograd.attribution import Attribution
 from axiograd.errors import ConfigurationError, DisconnectedError
-from axiograd.homogeneity.tracing.surroundings import module_of
+from axiograd.homogeneity.running import module_of
 
 
 def check_parts(task_loss: Any, prior: Any, method: Any) -> None:

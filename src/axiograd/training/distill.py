@@ -14,7 +14,7 @@ from torch.utils.data import Dataset, Subset
 from axiograd.attribution import IntegratedGradients, XGradient
 from axiograd.errors import ConfigurationError
 from axiograd.homogeneity.model import like_of
-from axiograd.homogeneity.tracing.surroundings import in_mode
+from axiograd.homogeneity.running import in_mode
 from axiograd.priors import Matching
 from axiograd.runs.digests import digest
 from axiograd.runs.identity import describe

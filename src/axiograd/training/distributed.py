@@ -5,7 +5,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from axiograd.errors import ConfigurationError
-from axiograd.homogeneity.tracing.surroundings import modules_behind
+from axiograd.homogeneity.running import modules_behind
 from axiograd.training.checkpoint import is_sharded
 
 

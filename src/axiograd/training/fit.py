@@ -13,7 +13,7 @@ from torch import nn
 from axiograd._extras import optional
 from axiograd._half_precision import require_products
 from axiograd.errors import ConfigurationError
-from axiograd.homogeneity.tracing.surroundings import in_mode
+from axiograd.homogeneity.running import in_mode
 from axiograd.runs.files import check_writable
 from axiograd.training.batches import ensure_dataset
 from axiograd.training.compiled import CompileFallbackWarning

@@ -9,7 +9,7 @@ from torch import Tensor
 from axiograd._typing import Inputs, Target
 from axiograd.attribution import Explanation, Gradient, InputXGradient, Saliency, XGradient
 from axiograd.errors import ConfigurationError
-from axiograd.homogeneity.tracing.surroundings import modules_behind
+from axiograd.homogeneity.running import modules_behind
 from axiograd.training.bound import Bound
 from axiograd.training.held_gates.operators import NotHeldError
 from axiograd.training.held_gates.replay import Replayed, look, refused

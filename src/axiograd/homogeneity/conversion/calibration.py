@@ -13,7 +13,7 @@ from axiograd.homogeneity.conversion.degrees import suspended
 from axiograd.homogeneity.conversion.example import ExampleCall
 from axiograd.homogeneity.conversion.layers import UncentredBatchNorm
 from axiograd.homogeneity.conversion.patched import PatchedForward
-from axiograd.homogeneity.tracing.surroundings import in_mode
+from axiograd.homogeneity.running import in_mode
 
 #: How far a norm's answer may move, by its epsilon, when its input is halved or doubled.
 NORM_TOLERANCE = 0.05

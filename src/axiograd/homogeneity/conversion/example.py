@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_map
 from axiograd.errors import ConfigurationError, ConversionError, InputError
 from axiograd.homogeneity.inputs import NamedArguments, take_apart
 from axiograd.homogeneity.model import PARALLEL
-from axiograd.homogeneity.tracing.private_torch import compiled_from
+from axiograd.homogeneity.running import compiled_from
 
 #: An argument of the model: its name, or its position where the signature has no name for it.
 Slot: TypeAlias = int | str

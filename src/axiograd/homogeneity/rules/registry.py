@@ -12,12 +12,8 @@ Rule: TypeAlias = "Callable[[Call], Result]"
 R = TypeVar("R", bound=Rule)
 
 RULES: dict[str, Rule] = {}
-_REVISIONS: list[int] = []
-
-
-def rules_version() -> int:
-    """Grows with every registration, so that no certificate outlives the rules that it was made with."""
-    return len(_REVISIONS)
+#: Grows with every registration, so that no proof outlives the rules that it was made with.
+REVISIONS: list[int] = []
 
 
 def rule(*operators: str) -> Callable[[R], R]:
@@ -44,7 +40,7 @@ def rule(*operators: str) -> Callable[[R], R]:
     def register(function: R) -> R:
         for name in operators:
             RULES[name] = function
-        _REVISIONS.append(len(operators))
+        REVISIONS.append(len(operators))
         return function
 
     return register

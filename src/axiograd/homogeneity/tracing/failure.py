@@ -10,8 +10,8 @@ from torch import Tensor
 from axiograd.errors import InputError
 from axiograd.homogeneity.certificate import Violation
 from axiograd.homogeneity.inputs import NamedArguments
+from axiograd.homogeneity.running import modules_behind
 from axiograd.homogeneity.tracing.places import locate_error
-from axiograd.homogeneity.tracing.surroundings import modules_behind
 
 
 def explain_failure(model: Callable[..., Any], arguments: NamedArguments, error: Exception) -> Violation:

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any, TypeGuard
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch._functorch import utils as wrappers
 from torch.utils import _pytree as pytree
 
@@ -41,12 +41,6 @@ def is_composite(target: Any) -> bool:
     return is_operator(target) and target.has_kernel_for_dispatch_key(
         torch._C.DispatchKey.CompositeImplicitAutograd  # noqa: SLF001
     )
-
-
-def compiled_from(model: Any) -> nn.Module | None:
-    """The module that `torch.compile` wrapped, None for anything else, whatever its attributes are called."""
-    frames = sys.modules.get("torch._dynamo.eval_frame")
-    return model._orig_mod if frames is not None and isinstance(model, frames.OptimizedModule) else None  # noqa: SLF001
 
 
 @contextmanager

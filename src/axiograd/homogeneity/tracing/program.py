@@ -20,6 +20,7 @@ from torch.utils import _pytree as pytree
 
 from axiograd.homogeneity.inputs import NamedArguments
 from axiograd.homogeneity.rules import lookup
+from axiograd.homogeneity.running import TRAFFIC, captured_modules
 from axiograd.homogeneity.tracing.aliases import (
     is_plain,
     refuse_hidden_aliases,
@@ -30,8 +31,6 @@ from axiograd.homogeneity.tracing.nodes import op_name, schema_of
 from axiograd.homogeneity.tracing.places import record_user_lines
 from axiograd.homogeneity.tracing.private_torch import hidden_cuts_shown
 from axiograd.homogeneity.tracing.sizes import Sizes, sizes_of
-from axiograd.homogeneity.tracing.surroundings import captured_modules
-from axiograd.homogeneity.tracing.threads import TRAFFIC
 from axiograd.homogeneity.tracing.transforms import Applied, from_transform
 
 

@@ -18,11 +18,10 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from axiograd.attribution.arguments import Arguments, Model
-from axiograd.attribution.passes import Pass, Score, leaves as to_differentiate_by
-from axiograd.attribution.state import attribution_pass
+from axiograd.attribution.passes import Pass, Score, attribution_pass, leaves as to_differentiate_by
 from axiograd.errors import ConfigurationError
 from axiograd.homogeneity.model import PARALLEL, out_of_parallel
-from axiograd.homogeneity.tracing.surroundings import modules_behind
+from axiograd.homogeneity.running import modules_behind
 from axiograd.training.held_gates.checkpointing import without_checkpoints
 from axiograd.training.held_gates.once import Refused, once
 from axiograd.training.held_gates.operators import NotHeldError

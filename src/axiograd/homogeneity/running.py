@@ -1,12 +1,112 @@
-"""Threads: while one traces a model, no other runs one through us; whoever changes a module's buffers does so alone."""
+"""What it takes to run a model: the modules behind it, their modes and buffers, and threads that take turns."""
 
 from __future__ import annotations
 
+import functools
+import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from types import FunctionType
+from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
+
+from axiograd._functions import global_values, own_values
+
+
+def compiled_from(model: Any) -> nn.Module | None:
+    """The module that `torch.compile` wrapped, None for anything else, whatever its attributes are called."""
+    frames = sys.modules.get("torch._dynamo.eval_frame")
+    return model._orig_mod if frames is not None and isinstance(model, frames.OptimizedModule) else None  # noqa: SLF001
+
+
+def captured_modules(function: Any) -> Iterator[tuple[str, nn.Module]]:
+    """Modules that a callable reaches by closure, default or global, as its argument or as the owner of a method."""
+    if isinstance(function, functools.partial):
+        yield from captured_modules(function.func)
+        values = [("argument", v) for v in (*function.args, *function.keywords.values())]
+    else:
+        owner = getattr(function, "__self__", None)
+        values = [("model", owner)] if owner is not None else []
+        plain = getattr(function, "__func__", function)
+        if isinstance(plain, FunctionType):
+            values += [*own_values(plain).items(), *global_values(plain).items()]
+    for name, value in values:
+        if isinstance(value, nn.Module):
+            yield name, value
+
+
+def module_of(model: Callable[..., Any]) -> nn.Module | None:
+    """The module behind a callable: itself, or the object whose method it is."""
+    owner = model if isinstance(model, nn.Module) else getattr(model, "__self__", None)
+    return owner if isinstance(owner, nn.Module) else None
+
+
+def modules_behind(model: Callable[..., Any]) -> list[nn.Module]:
+    """All modules that a callable may run: its own, or those that a function closes over."""
+    module = module_of(model)
+    return [module] if module is not None else [captured for _, captured in captured_modules(model)]
+
+
+@contextmanager
+def in_mode(model: Callable[..., Any], *, training: bool | None = None) -> Iterator[None]:
+    """All modules behind a model in one mode, by default each in its own; afterwards each has its own again."""
+    roots = modules_behind(model)
+    modes = [(module, module.training) for root in roots for module in root.modules()]
+    try:
+        for root in roots:
+            if training is not None and any(module.training != training for module in root.modules()):
+                root.train(training)
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+def with_buffers(model: Callable[..., Any]) -> list[nn.Module]:
+    """All modules behind a model that have buffers, each once; `modules()` makes up names that nobody needs here."""
+    waiting, seen, found = modules_behind(model), set(), []
+    while waiting:
+        module = waiting.pop()
+        if module in seen:
+            continue
+        seen.add(module)
+        if module._buffers:  # noqa: SLF001  # setattr would run a module's own __setattr__
+            found.append(module)
+        if module._modules:  # noqa: SLF001
+            waiting += [child for child in module._modules.values() if child is not None]  # noqa: SLF001
+    return found
+
+
+@contextmanager
+def preserved_buffers(owners: Sequence[nn.Module]) -> Iterator[None]:
+    """What a pass writes into buffers (BatchNorm's statistics) of these modules it writes into copies."""
+    if not owners:
+        yield
+        return
+    with BUFFERS.alone(owners):
+        originals = [
+            (owner, name, buffer)
+            for owner in owners
+            for name, buffer in owner._buffers.items()  # noqa: SLF001
+            if buffer is not None
+        ]
+        copies: dict[int, Tensor] = {}
+        try:
+            for owner, name, buffer in originals:
+                owner._buffers[name] = copies.setdefault(id(buffer), buffer.clone())  # noqa: SLF001
+            yield
+        finally:
+            for owner, name, buffer in originals:
+                owner._buffers[name] = buffer  # noqa: SLF001
+
+
+@contextmanager
+def own_buffers(owners: Sequence[nn.Module]) -> Iterator[None]:
+    """What a pass writes into buffers it writes into the modules' own, not into copies of another thread's look."""
+    with BUFFERS.shared(owners):
+        yield
 
 
 class Traffic:
