@@ -148,6 +148,44 @@ def test_ties_are_counted_and_their_size_is_told(tied):
     assert f"{found.ties} of them are ties" in str(found)
 
 
+class Cancelling(nn.Module):
+    """relu(x·b), where x·b is what is left of numbers ten thousand times as large: rounding opens the gate or not."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("first", torch.tensor([[1e4, 2e4, 3e4], [1e4, 2e4, 3e4], [1.0, 1.0, -1.0]]))
+        self.register_buffer("second", torch.tensor([[1.0, -1.0, 1.0]]))
+
+    def forward(self, x):
+        return x.abs() + ((x @ self.first.T) @ self.second.T).relu()
+
+
+@pytest.mark.parametrize(("left", "tie"), [(1e-4, True), (0.1, False)])
+def test_a_gate_within_the_rounding_of_an_inner_layer_is_a_tie(left, tie, monkeypatch):
+    from axiograd.export import checking
+
+    b = torch.tensor([1.0, 1.0, -1.0])
+
+    def near(feature, generator):
+        drawn = torch.randn(feature.shape, generator=generator)
+        return drawn + (left - drawn @ b)[:, None] * b / 3
+
+    monkeypatch.setattr(checking, "_like", near)
+    subject = make(Cancelling().eval(), torch.randn(3, 3))
+    answer = right(subject)
+
+    def gate_closed(inputs):
+        x = inputs["input"]
+        return answer({**inputs, "input": x - 2 * (x @ b)[:, None] * b / 3})
+
+    if tie:
+        found = check(subject, gate_closed, tolerance=1e-5)
+        assert found.ties == found.samples
+    else:
+        with pytest.raises(ExportError, match="not because of a tie"):
+            check(subject, gate_closed, tolerance=1e-5)
+
+
 def test_rounding_without_a_tie_is_called_rounding():
     said = str(Check(8, (1, 2, 5), 0.0, 0.0, 0.0, tied_error=2e-5, rounded=8))
     assert "on 8 PyTorch's own rounding is larger than the tolerance (error there 2.0e-05)" in said

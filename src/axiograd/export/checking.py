@@ -23,9 +23,11 @@ from axiograd.homogeneity import Certificate
 Runner = Callable[[Mapping[str, Tensor]], dict[str, Tensor]]
 
 BATCHES = (1, 2, 5)
-#: Rounding decides about a row if shifting its input by this part of itself, about what rounding does to activations,
-#: moves its answer as much as the exported file is off.
-SHIFT = 1e-6
+#: Rounding decides about a row if another one moves its answer as much as the exported file is off: the input shifted
+#: by this part of itself, and the products inside by so many units in the last place.
+SHIFT, ROUNDING = 1e-6, 2.0
+_CONVOLUTIONS = {torch.ops.aten.convolution.default}
+_PRODUCTS = _CONVOLUTIONS | {getattr(torch.ops.aten, name).default for name in ("mm", "bmm", "addmm", "baddbmm")}
 _SHIFTS, _SHIFTS_AT_LEAST = 64, 4
 _MARGIN = 4.0
 #: Where rounding moves PyTorch's own answer by more than this share of its largest value, there is nothing to compare.
@@ -182,49 +184,67 @@ def _one_asked(subject: CheckedModel, ask: Tensor, row: int) -> Tensor:
 def _doubts(
     subject: CheckedModel, row: Arguments, ask: Tensor, off: Mapping[str, float], generator: torch.Generator
 ) -> tuple[dict[str, float], int]:
-    """How uncertain PyTorch's own answer is for one row, and how many gates a shift as small as rounding switches.
+    """How uncertain PyTorch's own answer is for one row, and how many gates rounding switches there.
 
-    That is how far such a shift moves it, or how far it is from the answer in float64, whichever is more. On a tie a
-    shift goes to either side as a coin falls, so they are drawn until they account for what the file is off.
+    That is how far another rounding moves it, or how far it is from the answer in float64, whichever is more. On a tie
+    a gate opens as a coin falls, so roundings are drawn until they account for what the file is off.
     """
-    output, attributions, _ = eager(subject, row, ask, generator)
-    doubts, furthest, farthest = {"outputs": 0.0, "attributions": 0.0}, -1.0, row
+    doubts = {"outputs": 0.0, "attributions": 0.0}
 
-    def compare(answer: tuple[Tensor, list[Tensor], Tensor]) -> float:
-        moved = float(_relative([answer[0]], [output]).max()), float(_relative(answer[1], attributions).max())
+    def compare(answer: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
+        moved = float(_relative(answer[:1], expected[:1]).max()), float(_relative(answer[1:], expected[1:]).max())
         doubts["outputs"], doubts["attributions"] = map(max, doubts.values(), moved)
         return moved[1]
 
     if isinstance(subject.model, nn.Module):
         with suppress(Exception):  # a model that cannot be copied or run in float64 is not asked
             wide = replace(subject, model=copy.deepcopy(subject.model).double())
-            compare(eager(wide, row.to(torch.float64), ask, generator))
+            narrow_answer, wide_answer = (
+                eager(each, at, ask, generator) for each, at in ((subject, row), (wide, row.to(torch.float64)))
+            )
+            compare([wide_answer[0], *wide_answer[1]], [narrow_answer[0], *narrow_answer[1]])
+    (answer, gates), furthest, switched = _replayed(subject, row, ask), -1.0, 0
     for number in range(_SHIFTS):
         if number >= _SHIFTS_AT_LEAST and all(off[what] <= _MARGIN * doubt for what, doubt in doubts.items()):
             break
         noise = [torch.randn(x.shape, generator=generator).to(x) for x in row.features]
         shifted = _filled(row, [x + SHIFT * x * n for x, n in zip(row.features, noise, strict=True)])
-        moved = compare(eager(subject, shifted, ask, generator))
+        other, other_gates = _replayed(subject, shifted, ask, generator)
+        moved = compare(other, answer)
         if moved > furthest:
-            furthest, farthest = moved, shifted
-    before, after = (_gates(subject, each, ask) for each in (row, farthest))
-    return doubts, sum(int((a != b).sum()) for a, b in zip(before, after, strict=True))
+            furthest = moved
+            switched = sum(int((a != b).sum()) for a, b in zip(gates, other_gates, strict=True))
+    return doubts, switched
 
 
-def _gates(subject: CheckedModel, row: Arguments, ask: Tensor) -> list[Tensor]:
-    """Every yes or no, and every index, in the graph: the pieces between which a network's kinks lie."""
-    found: list[Tensor] = []
+def _replayed(
+    subject: CheckedModel, row: Arguments, ask: Tensor, generator: torch.Generator | None = None
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Output and attributions by the graph, its products rounded otherwise if a generator draws how.
+
+    And its gates: every yes or no, and every index, the pieces between which a network's kinks lie.
+    """
+    gates: list[Tensor] = []
 
     class Watching(fx.Interpreter):
         def run_node(self, n: fx.Node) -> object:
             result: object = super().run_node(n)
-            if n.op == "call_function" and isinstance(result, Tensor) and not result.is_floating_point():
-                found.append(result)
+            if n.op != "call_function" or not isinstance(result, Tensor):
+                return result
+            if not result.is_floating_point():
+                gates.append(result)
+            elif generator is not None and n.target in _PRODUCTS:
+                # A sum of products is rounded as its terms are large, and those are as large as its neighbours.
+                over = [i for i in range(result.dim()) if i != 1] if n.target in _CONVOLUTIONS else [-1]
+                size = result.square().mean(over, keepdim=True).sqrt()
+                noise = torch.randn(result.shape, generator=generator).to(result)
+                return result + ROUNDING * torch.finfo(result.dtype).eps * size * noise
             return result
 
     with torch.no_grad():
-        Watching(subject.joint.graph).run(*named(subject, row, ask).values())
-    return found
+        results = Watching(subject.joint.graph).run(*named(subject, row, ask).values())
+    found = dict(zip(subject.joint.outputs, results, strict=True))
+    return [found["output"], *(found[name] for name in subject.attributions)], gates
 
 
 def _check_largest(
