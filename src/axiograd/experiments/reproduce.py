@@ -52,6 +52,7 @@ ITEMS: Mapping[str, str] = {
     "studio-finding": "axiograd.experiments.studio_finding:ITEM",
     "fairness": "axiograd.experiments.fairness:ITEM",
     "watch": "axiograd.experiments.watch:ITEM",
+    "robust-attribution": "axiograd.experiments.robust_attribution:ITEM",
 }
 
 

@@ -6,3 +6,4 @@ from axiograd.training.fit import FitResult as FitResult, fit as fit
 from axiograd.training.loss import AttributionLoss as AttributionLoss, LossTerms as LossTerms
 from axiograd.training.objective import Objective as Objective
 from axiograd.training.recipe import Recipe as Recipe
+from axiograd.training.robust_attribution import RobustAttribution as RobustAttribution, RobustTerms as RobustTerms

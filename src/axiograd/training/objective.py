@@ -35,15 +35,24 @@ def weighted(task_loss: Callable[..., Tensor], weights: Tensor | None) -> Callab
         return task_loss
 
     def loss(outputs: Any, target: Any) -> Tensor:
-        try:
-            each = task_loss(outputs, target, reduction="none")
-        except TypeError as error:
-            raise ConfigurationError(
-                f"weights of samples need a task loss with reduction='none', as those of torch.nn.functional: {error}."
-            ) from error
-        return (each.reshape(len(weights), -1).mean(1) * weights).mean()
+        return (each_loss(task_loss, outputs, target).reshape(len(weights), -1).mean(1) * weights).mean()
 
     return loss
+
+
+def each_loss(task_loss: Callable[..., Tensor], outputs: Any, target: Any) -> Tensor:
+    """The loss of each sample, by `reduction="none"`.
+
+    >>> each_loss(torch.nn.functional.l1_loss, torch.tensor([1.0, 3.0]), torch.zeros(2))
+    tensor([1., 3.])
+    """
+    try:
+        return task_loss(outputs, target, reduction="none")
+    except TypeError as error:
+        raise ConfigurationError(
+            f"samples that count each for itself need a task loss with reduction='none', as those of "
+            f"torch.nn.functional: {error}."
+        ) from error
 
 
 class Objective(ABC):
