@@ -64,9 +64,9 @@ TRAININGS: dict[str, tuple[Training, ...]] = {
     "quick": (Training("alexnet", "shapes", 2), Training("fixup_resnet20", "shapes", 2)),
     "real": (
         Training("fixup_resnet20", "tiny-imagenet", 40),
-        Training("fixup_resnet20", "fashion-mnist, all", 12),
-        Training("alexnet", "fashion-mnist, all", 12),
-        Training("alexnet_full", "tiny-imagenet", 10),
+        Training("fixup_resnet20", "fashion-mnist, all", 8),
+        Training("alexnet", "fashion-mnist, all", 8),
+        Training("alexnet_full", "tiny-imagenet", 8),
     ),
 }
 
