@@ -80,7 +80,9 @@ def test_a_run_that_is_not_complete_says_so(tmp_path):
     (claim,) = (each for each in claims.CLAIMS if each.item == "fig4")
     (row,) = claims.judged(claim, tmp_path)
     assert "Not complete" not in row[3]
-    (tmp_path / "fig4" / "real.md").write_text("# x\n\n**Not complete: 3 of 4 pieces are missing.**\n")
+    unfinished = read(tmp_path / "fig4" / "real.json")
+    unfinished.missing = "3 of 4 pieces are missing"
+    unfinished.save()
     (row,) = claims.judged(claim, tmp_path)
     assert row[3].endswith("Not complete: 3 of 4 pieces are missing.")
 

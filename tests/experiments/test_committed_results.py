@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from axiograd.experiments.records import read
+from axiograd.experiments.rendering import page_of
 from axiograd.experiments.reproduce import ITEMS, find
 from axiograd.report import canvas
 
@@ -18,8 +19,17 @@ ALIKE = 8
 
 
 @pytest.mark.parametrize("whole", COMMITTED, ids=lambda path: path.parent.name)
-def test_tables(whole: Path) -> None:
-    assert find(whole.parent.name).table(read(whole)).csv() == whole.with_suffix(".csv").read_text()
+def test_tables_and_pages(whole: Path) -> None:
+    item, records = find(whole.parent.name), read(whole)
+    table = item.table(records)
+    assert table.csv() == whole.with_suffix(".csv").read_text()
+    assert page_of(item, records, table) == whole.with_suffix(".md").read_text()
+
+
+@pytest.mark.parametrize("whole", COMMITTED, ids=lambda path: path.parent.name)
+def test_every_number_knows_its_commit(whole: Path) -> None:
+    """That of the code that made it; of those made before it was recorded, the first commit that holds them."""
+    assert [p.key for p in read(whole).pieces if not {"commit", "kept since"} & set(p.versions)] == []
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,12 @@
 """Networks as they are, stripped, calibrated, distilled and lifted: exact where they were converted, and only there."""
 
 import pytest
+import torch
 
 from axiograd.experiments import conversion, conversion_forms
-from axiograd.experiments.conversion_forms import FOLLOWING, Pretrained, order
+from axiograd.experiments.conversion_forms import FOLLOWING, Made, Pretrained, order
 from axiograd.experiments.item import Setting
+from axiograd.experiments.records import Records
 
 FORMS = (*conversion_forms.FORMS, FOLLOWING)
 
@@ -39,3 +41,24 @@ def test_images_that_judge_calibrate_nothing(quick):
         judged, calibrating = order(subject, Setting("quick"))
         assert not set(judged) & set(calibrating)
         assert (len(judged), len(calibrating)) == (subject.judge, subject.calibrate)
+
+
+def test_a_network_that_is_told_the_classes_of_its_images_has_no_others_to_take(monkeypatch, tmp_path):
+    subject = conversion_forms.SUBJECTS["quick"][0]
+    labels = torch.tensor([1, 4, 4, 1])
+    outputs = torch.tensor([[9.0, 2, 0, 8, 1], [9, 2, 0, 8, 1], [0, 1, 0, 0, 2], [5, 0, 5, 5, -1]])
+    monkeypatch.setattr(conversion, "make", lambda *_: Made(lambda places: outputs[places], 0.0, 0))
+    monkeypatch.setattr(conversion, "order", lambda *_: ([0, 1, 2, 3], []))
+    monkeypatch.setattr(conversion, "BATCH", 3)
+    monkeypatch.setattr(
+        conversion.image_networks, "batch", lambda _, places, __: (torch.tensor(places), labels[places])
+    )
+    found = conversion.among(subject, "original", Setting("quick"))
+    assert found == {"top1": "1011", "classes": 2}
+
+    records = Records(tmp_path / "quick.json", command="", data="", settings={"scale": "quick"})
+    records.add(found, part="among", network="small", form="original")
+    records.add({"top1": "1111", "classes": 2}, part="among", network="small", form="lift")
+    note = conversion.table(records).note
+    assert "among those 2 classes, the original has 75.0 ± 25.0 % top-1" in note
+    assert "lose, in points: lift -25.0 ± 25.0." in note

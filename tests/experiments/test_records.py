@@ -55,7 +55,7 @@ def test_what_is_written_has_command_seed_data_and_versions(tmp_path):
     assert piece["values"] == {"a": 0.5, "b": 2.0, "c": [1, [2, None]]}
     assert piece["versions"]["torch"] == torch.__version__
     assert "`table --seeds 1`" in provenance(read(path))
-    assert "lr = 0.1" in provenance(read(path))
+    assert "lr: 0.1" in provenance(read(path))
 
 
 def test_commands_of_both_runs_are_kept(tmp_path):

@@ -138,6 +138,10 @@ def test_only_render_computes_nothing(tmp_path):
     assert item.computed == []
     assert (done.missing, done.total) == (2, 6)
     assert "**Not complete: 2 of 6 pieces are missing.**" in (tmp_path / "counting" / "real.md").read_text()
+    assert read(tmp_path / "counting" / "real.json").missing == "2 of 6 pieces are missing"
+    item.run(tmp_path)
+    assert "Not complete" not in (tmp_path / "counting" / "real.md").read_text()
+    assert read(tmp_path / "counting" / "real.json").missing == ""
 
 
 def test_shares(monkeypatch):

@@ -20,7 +20,8 @@ NAMES = (
     "table1, table2, table2-recipes, table3, fig1-left, fig1-right, fig2-left, fig2-right, fig3, fig4, efficiency, "
     "difference (the right half of table2 for pretrained networks); "
     "not in the paper: denoising, conversion, box-energy, decoy-mnist, decoy-fashion-mnist, decoy-color-mnist, "
-    "transformers, fairness, watch, robust-attribution, studio, studio-shapes, studio-color, studio-boxes and studio-finding; or all."
+    "transformers, fairness, watch, robust-attribution, studio, studio-shapes, studio-color, studio-boxes and "
+    "studio-finding; or all."
 )
 
 #: Columns of output that is not a terminal: no table is wider.

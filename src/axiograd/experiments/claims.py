@@ -15,7 +15,7 @@ from axiograd.experiments.image_networks import FAMILIES
 from axiograd.experiments.nhanes.figure import PAPER_LEFT, PAPER_RIGHT, left_outcomes, right_outcomes
 from axiograd.experiments.nhanes.further import Further, signed
 from axiograd.experiments.paper import EFFICIENCY, FIG3_CONVERGED, TABLE2_DIFFERENCE, TABLE2_TOP5
-from axiograd.experiments.records import Records, markdown_table, read, unfinished
+from axiograd.experiments.records import Records, markdown_table, read
 from axiograd.experiments.table2_training import NETWORKS
 
 Verdict = Literal["reproduces", "in part", "does not"]
@@ -236,12 +236,12 @@ def judged(claim: Claim, results: Path) -> Iterator[tuple[str, ...]]:
                 found, verdict = claim.judge(records)
             except (KeyError, ValueError):  # a network or a method that has not been run yet
                 return
-            missing = f" {unfinished(path)}" if unfinished(path) else ""
+            missing = f". Not complete: {records.missing}." if records.missing else ""
             yield (
                 claim.says,
                 claim.where,
                 f"{records.data} (`{claim.item}`)",
-                f"{found}.{missing}" if missing else found,
+                f"{found}{missing}",
                 verdict,
             )
             return

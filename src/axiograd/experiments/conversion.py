@@ -45,6 +45,8 @@ CONTRAST = 0.1
 #: Numbers of calibration images, and the networks that are calibrated on each.
 COUNTS: Mapping[str, tuple[int, ...]] = {"quick": (20, 40), "real": (8, 16, 32, 64, 125, 250)}
 COUNTED = ("small", "squeezenet1_1", "resnet18")
+#: The network whose images are of a part of its classes.
+PART_OF_CLASSES = "resnet18"
 #: Forms of a denoiser that was trained without biases.
 DENOISED = ("original", "strip", "lift")
 #: More is better, or less.
@@ -66,6 +68,22 @@ def accuracy(subject: Pretrained, form: str, setting: Setting, n: int | None = N
         hits = {name: hits[name] + _written(right) for name, right in found.items()}
     constant = float(f"{made.constant_error:.3g}")
     return {**hits, "seconds": round(made.seconds, 1), "images": made.images, "constant_error": constant}
+
+
+def among(subject: Pretrained, form: str, setting: Setting) -> dict[str, Any]:
+    """Hits of a network that is told which classes its images are of: what it gains then, it has not from hearing so.
+
+    A network that follows another on images of some classes comes to favour these; so told, the original does as well.
+    """
+    model, data = make(subject, form, setting).model, data_of(subject, setting)
+    judged, found = order(subject, setting)[0], []
+    for start in range(0, len(judged), BATCH):
+        inputs, labels = image_networks.batch(data, judged[start : start + BATCH], subject.family)
+        with torch.no_grad():
+            found.append((model(inputs), labels))
+    outputs, labels = (torch.cat(each) for each in zip(*found, strict=True))
+    classes = labels.unique()
+    return {"top1": _written(classes[outputs[:, classes].argmax(1)] == labels), "classes": len(classes)}
 
 
 def _written(right: torch.Tensor) -> str:
@@ -140,6 +158,8 @@ def plan(setting: Setting) -> Plan:
             key = {"network": subject.family.key, "form": form}
             works.append(Work({"part": "accuracy", **key}, partial(accuracy, subject, form, setting)))
             works.append(Work({"part": "attributions", **key}, partial(attributions, subject, form, setting)))
+            if subject.family.key == PART_OF_CLASSES:
+                works.append(Work({"part": "among", **key}, partial(among, subject, form, setting)))
         if setting.scale == "real":
             works += [
                 Work({"part": "denoising", "network": "xdncnn", "form": form}, partial(denoising, form, setting))
@@ -160,7 +180,7 @@ def plan(setting: Setting) -> Plan:
 
     names = "; ".join(dict.fromkeys(data_of(subject, setting).name for subject in subjects))
     settings = {"seed": setting.seed, "steps": STEPS, "masked_steps": MASKED_STEPS, "contrast": CONTRAST}
-    return Plan(names, {**settings, "distillation": str(RECIPE), "scale": setting.scale}, (stage,))
+    return Plan(names, {**settings, "distillation": RECIPE.words, "scale": setting.scale}, (stage,))
 
 
 def table(records: Records) -> Table:
@@ -186,7 +206,27 @@ def table(records: Records) -> Table:
     gains = tuple(f"{metric} gain" for metric in METRICS)
     kept = ("top-1 %", "top-5 %", "top-1 lost", "top-5 lost", f"top-1 % at α = {CONTRAST:g}")
     header = ("network", "form", *kept, "error against IG(128)", *gains, "processor s", "images")
-    return Table(header, tuple(rows), NOTE)
+    return Table(header, tuple(rows), " ".join([NOTE, *_told(records)]))
+
+
+def _told(records: Records) -> list[str]:
+    """A sentence on the network that is told which classes its images are of."""
+    found = {piece.key["form"]: piece.values for piece in records.find(part="among")}
+    if "original" not in found:
+        return []
+    regular = found.pop("original")
+    lost = [f"{form} {_lost(regular['top1'], values['top1'])}" for form, values in found.items()]
+    said = (
+        f"Told to choose among those {regular['classes']} classes, the original has "
+        f"{_share(regular['top1']).text(1)} % top-1, and of it the others lose, in points: {', '.join(lost)}."
+    )
+    return [said]
+
+
+def _lost(before: str, after: str) -> str:
+    """Points that are lost, image by image."""
+    pairs = zip(before, after, strict=True)
+    return Moments.of([100.0 * (int(one) - int(other)) for one, other in pairs]).text(1)
 
 
 def _share(hits: str) -> Moments:
@@ -199,8 +239,7 @@ def _kept(found: Mapping[str, Any], regular: Mapping[str, Any] | None, form: str
         if regular is None or form == "original":
             cells.append(None)
         else:
-            pairs = zip(regular[name], found[name], strict=True)
-            cells.append(Moments.of([100.0 * (int(before) - int(after)) for before, after in pairs]).text(1))
+            cells.append(_lost(regular[name], found[name]))
     return [*cells, _share(found["contrast"]).text(1) if found["contrast"] else None]
 
 
@@ -259,7 +298,7 @@ NOTE = (
     f"{TEACHING.epochs} epochs at a rate of {TEACHING.lr:g}), which SqueezeNet, whose logits end in a ReLU, does not "
     "survive. Accuracies are of images that calibrated and taught nothing, ± standard error over them; what is lost is "
     "paired. ResNet-18 tells 200 classes apart, and is judged, calibrated and distilled on images of 20 of them: what "
-    "it gains may be that it comes to know these. *Error* is the mean over images of "
+    "it gains so may be that it comes to know these. *Error* is the mean over images of "
     "Σ|x ⊙ ∇F − IG| / Σ|IG| with 128-step Integrated Gradients of the same form of the network, zero baseline in "
     "normalised space, target the predicted class. Gains are areas under the masking curves of one gradient against "
     "those of random attributions of the same network (KPM and KNM in logits, KAM and RAM in per cent), signed so that "

@@ -6,7 +6,6 @@ import json
 import math
 import os
 import platform
-import re
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -39,7 +38,7 @@ class Records:
     """A file of pieces, written atomically after each; a piece that is there is read instead of computed again.
 
     All pieces of a file are of one `data` and share the `settings`; a file with others is refused. The command may
-    differ, as when a second run adds methods: each piece has its own.
+    differ, as when a second run adds methods: each piece has its own. `missing` says what the last run knew to be left.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "squares.json"
@@ -65,6 +64,7 @@ class Records:
         self.settings: dict[str, Any] = _plain(dict(settings or {}))
         self.versions = current_versions() if versions is None else dict(versions)
         self.pieces: list[Piece] = []
+        self.missing = ""
         if self.path.exists():
             self._continue(read(self.path))
 
@@ -103,6 +103,7 @@ class Records:
             "format": FORMAT,
             "data": self.data,
             "settings": self.settings,
+            **({"missing": self.missing} if self.missing else {}),
             "pieces": [asdict(piece) for piece in self.pieces],
         }
         write_atomically(self.path, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
@@ -117,7 +118,7 @@ class Records:
                 f"{old.path} has results with other settings: {'; '.join(changed)}. Choose another place for the new "
                 "ones, or repeat the old settings to resume."
             )
-        self.pieces = list(old.pieces)
+        self.pieces, self.missing = list(old.pieces), old.missing
 
 
 _NOTHING = object()
@@ -130,26 +131,20 @@ def read(path: str | os.PathLike[str]) -> Records:
         if content["format"] != FORMAT:
             raise StorageError(f"{path}: format {content['format']}, but this version reads format {FORMAT}.")
         pieces = [Piece(p["key"], p["values"], p["command"], p["versions"]) for p in content["pieces"]]
-        data, settings = content["data"], dict(content["settings"])
+        data, settings, missing = content["data"], dict(content["settings"]), str(content.get("missing", ""))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise StorageError(f"{path} does not hold the records of an experiment: {error!r}") from error
     # Not by the constructor, which would read the file again.
     records = Records.__new__(Records)
     records.path, records.data, records.settings, records.pieces = Path(path), data, settings, pieces
+    records.missing = missing
     last = pieces[-1] if pieces else Piece({}, {}, "", {})
     records.command, records.versions = last.command, dict(last.versions)
     return records
 
 
-def unfinished(path: Path) -> str:
-    """What the page beside some records says is missing, or "": only a run knows the whole of its work."""
-    page = path.with_suffix(".md")
-    found = re.search(r"^\*\*(Not complete:.*)\*\*$", page.read_text(), re.MULTILINE) if page.is_file() else None
-    return found[1] if found else ""
-
-
 def current_versions(**further: str) -> dict[str, str]:
-    """The versions that numbers depend on."""
+    """The versions that numbers depend on; pieces of a time without `commit` say which one they are "kept since"."""
     return {
         "axiograd": __version__,
         "torch": str(torch.__version__),
@@ -164,9 +159,20 @@ def provenance(records: Records) -> str:
     """Commands, data, settings and versions as a sentence or two of Markdown."""
     commands = list(dict.fromkeys(piece.command for piece in records.pieces))
     versions = list(dict.fromkeys(", ".join(f"{k} {v}" for k, v in p.versions.items()) for p in records.pieces))
-    settings = ", ".join(f"{name} = {value}" for name, value in records.settings.items())
+    settings = "; ".join(f"{name.replace('_', ' ')}: {in_words(value)}" for name, value in records.settings.items())
     made = "; ".join(f"`{command}`" for command in commands)
     return f"Data: {records.data}. Settings: {settings or 'none'}.\n\nMade by {made}; {'; '.join(versions)}."
+
+
+def in_words(value: Any) -> str:
+    """A setting as it is read.
+
+    >>> in_words({"alexnet": "adam at 0.002", "contrasts": [1.0, 0.1]})
+    'alexnet (adam at 0.002), contrasts (1.0, 0.1)'
+    """
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} ({in_words(part)})" for name, part in value.items())
+    return ", ".join(map(in_words, value)) if isinstance(value, list) else str(value)
 
 
 def markdown_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

@@ -35,8 +35,13 @@ def render(item: Item, setting: Setting, records: Records, whole: Path, *, missi
             private = [whole.with_name(f"{whole.stem}.photos{kind}") for kind in (".png", ".pdf")]
             canvas.save(figure, private)
             files += private
-    incomplete = f"**Not complete: {missing} of {total} pieces are missing.**" if missing else ""
-    picture = f"![{item.title}]({whole.stem}.png)" if item.figure is not None else ""
-    parts = [f"# {item.title}", incomplete, table.markdown(), picture, provenance(records)]
-    page = write_atomically(whole.with_suffix(".md"), ("\n\n".join(filter(None, parts)) + "\n").encode())
+    page = write_atomically(whole.with_suffix(".md"), page_of(item, records, table).encode())
     return Rendered(item, setting, table, (*files, page), missing, total)
+
+
+def page_of(item: Item, records: Records, table: Table) -> str:
+    """The Markdown beside the records."""
+    incomplete = f"**Not complete: {records.missing}.**" if records.missing else ""
+    picture = f"![{item.title}]({records.path.stem}.png)" if item.figure is not None else ""
+    parts = [f"# {item.title}", incomplete, table.markdown(), picture, provenance(records)]
+    return "\n\n".join(filter(None, parts)) + "\n"

@@ -19,7 +19,7 @@ from typing import get_args
 from axiograd.errors import AxiogradError, ConfigurationError
 from axiograd.experiments.code import digest
 from axiograd.experiments.item import Item, Plan, Scale, Setting, Work
-from axiograd.experiments.records import Records, current_versions, read
+from axiograd.experiments.records import Piece, Records, current_versions, read
 from axiograd.experiments.rendering import Rendered, render
 from axiograd.runs.files import alone, check_writable, remove_leftovers
 from axiograd.runs.progress import progress_bar
@@ -81,9 +81,15 @@ def older_than_their_code(results: Path) -> list[str]:
             pieces = read(path).pieces if path.is_file() else []
             made = [piece for piece in pieces if piece.versions.get("code") == digest(module_of(name))]
             if len(made) < len(pieces):
-                commits = sorted({piece.versions.get("commit", "a commit not recorded") for piece in pieces})
+                commits = sorted({_commit_of(piece) for piece in pieces})
                 old.append(f"{name} ({path.stem}): {len(pieces) - len(made)} of {len(pieces)}, {', '.join(commits)}")
     return old
+
+
+def _commit_of(piece: Piece) -> str:
+    """The commit that made a piece, or for older ones the first that holds it."""
+    versions = piece.versions
+    return versions.get("commit") or f"kept since {versions.get('kept since', 'a commit not recorded')}"
 
 
 @dataclass(frozen=True)
@@ -151,14 +157,18 @@ def run(
     places = {named(work.key): place for place, work in enumerate(todo)}
     found = list(records.pieces)
     records.pieces.sort(key=lambda piece: places.get(named(piece.key), len(todo)))
+    said = f"{len(missing)} of {len(todo)} pieces are missing" if missing else ""
+    known, records.missing = records.missing, said
     if not missing:
-        if parts(whole) or records.pieces != found:
+        if parts(whole) or records.pieces != found or known:
             records.save()
         for part in parts(whole):
             part.unlink(missing_ok=True)
     elif share.of > 1:
         # The process that finds everything there writes the files; this one must not write older ones over them.
         return Rendered(item, setting, item.table(records), (share.path(whole),), len(missing), len(todo))
+    elif known != said and not parts(whole):
+        records.save()
     return render(item, setting, records, whole, missing=len(missing), total=len(todo))
 
 

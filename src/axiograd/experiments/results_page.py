@@ -16,7 +16,7 @@ from pathlib import Path
 
 from axiograd.experiments import claims, gallery
 from axiograd.experiments.item import Item
-from axiograd.experiments.records import provenance, read, unfinished
+from axiograd.experiments.records import provenance, read
 from axiograd.experiments.reproduce import ITEMS, find, older_than_their_code
 from axiograd.runs.files import write_atomically
 
@@ -47,8 +47,8 @@ def section(item: Item, records_path: Path, docs: Path) -> Iterator[str]:
     records = read(records_path)
     scale = records_path.stem
     yield f"### {SCALES[scale]} {records.data}"
-    if missing := unfinished(records_path):
-        yield f"**{missing}**"
+    if records.missing:
+        yield f"**Not complete: {records.missing}.**"
     yield item.table(records).markdown()
     picture = records_path.with_suffix(".png")
     if picture.is_file():

@@ -51,14 +51,6 @@ class Training:
         steps = max(1, round(STEP * self.epochs))
         return Recipe.preset(preset, epochs=self.epochs, step_epochs=steps, batch_size=BATCH)
 
-    @property
-    def words(self) -> str:
-        """The recipe in words."""
-        r = self.recipe
-        rate = f"a tenth of it every {r.step_epochs} epochs" if r.schedule == "step" else f"{r.schedule} schedule"
-        further = f", mixup {r.mixup:g}, biases and scales at {r.scalar_lr_factor:g} of it" if r.mixup else ""
-        return f"{r.optimizer} at {r.lr:g}, {rate}, {r.epochs} epochs, weight decay {r.weight_decay:g}{further}"
-
 
 TRAININGS: dict[str, tuple[Training, ...]] = {
     "quick": (Training("alexnet", "shapes", 2), Training("fixup_resnet20", "shapes", 2)),
@@ -79,7 +71,7 @@ def plan(setting: Setting) -> Plan:
         "scale": setting.scale,
         "training_images": {name: len(images) for name, images in data.items()},
         "batch": BATCH,
-        "trained_with": {f"{t.network}, {t.data}": t.words for t in trainings},
+        "trained_with": {f"{t.network}, {t.data}": t.recipe.words for t in trainings},
         "ig_steps": table2_training.IG_STEPS,
         "compared_images": COMPARED,
         "seed": setting.seed,

@@ -93,6 +93,27 @@ class Recipe:
         """The same recipe with some settings replaced."""
         return replace(self, **overrides)
 
+    @property
+    def words(self) -> str:
+        """The recipe as one writes it down.
+
+        >>> Recipe(epochs=40).words
+        'sgd at 0.01, times 0.1 every 30 epochs, 40 epochs, batches of 256, weight decay 0.0001'
+        """
+        steps = f"times {self.step_factor:g} every {self.step_epochs} epochs"
+        said = [
+            f"{self.optimizer} at {self.lr:g}",
+            steps if self.schedule == "step" else f"{self.schedule} schedule",
+            f"{self.epochs} epochs, batches of {self.batch_size}, weight decay {self.weight_decay:g}",
+        ]
+        if self.scalar_lr_factor != 1:
+            said.append(f"biases and scales at {self.scalar_lr_factor:g} of the rate")
+        if self.mixup:
+            said.append(f"mixup {self.mixup:g}")
+        if self.clip is not None:
+            said.append(f"gradients clipped to norm {self.clip:g}")
+        return ", ".join(said)
+
     def lr_factor(self, epochs_done: float) -> float:
         """f(e), by which the initial learning rate is multiplied."""
         if self.schedule == "step":
