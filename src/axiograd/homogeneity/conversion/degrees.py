@@ -14,6 +14,7 @@ from axiograd.homogeneity.domain import Value
 from axiograd.homogeneity.findings import Findings
 from axiograd.homogeneity.interpret import Interpreter
 from axiograd.homogeneity.rules import lookup
+from axiograd.homogeneity.rules.elementwise import POWERS
 from axiograd.homogeneity.tracing.private_torch import is_operator
 
 
@@ -32,7 +33,6 @@ FIRST = {"as", "expand_as", "fill", "reshape_as", "to", "type_as", "view_as", "z
 #: Results that scale as the product of their arguments.
 PRODUCT = {"bilinear", "bmm", "dot", "einsum", "inner", "linear", "matmul", "mm", "mul", "multiply", "mv", "outer"}
 PRODUCT |= {f"conv{kind}{n}d" for kind in ("", "_transpose") for n in (1, 2, 3)}
-POWER = {"square": 2.0, "sqrt": 0.5, "rsqrt": -0.5, "reciprocal": -1.0, "var": 2.0}
 
 
 @contextmanager
@@ -97,8 +97,8 @@ def follow(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
         return first
     if name in PRODUCT:
         return sum(degrees)
-    if name in POWER:
-        return first * POWER[name]
+    if name in POWERS:
+        return first * POWERS[name]
     return max(degrees, key=abs, default=0.0)
 
 

@@ -9,8 +9,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from axiograd.homogeneity.conversion.counterparts import fit_slopes, two_slopes
-from axiograd.homogeneity.conversion.degrees import POWER, degree_of
+from axiograd.homogeneity.conversion.degrees import degree_of
 from axiograd.homogeneity.conversion.scale import infinite_at_zero, root, sample_rms, unscaled, whole_rms
+from axiograd.homogeneity.rules.elementwise import POWERS
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
@@ -219,8 +220,8 @@ def safe_at_zero(call: FunctionCall) -> tuple[Any, float] | None:
         other = call.get(1, "other")
         return other / infinite_at_zero(x), degree_of(other) - degree
     if call.name == "sqrt":
-        return root(x), degree * POWER["sqrt"]
-    return getattr(torch, call.name)(infinite_at_zero(x)), degree * POWER[call.name]
+        return root(x), degree * POWERS["sqrt"]
+    return getattr(torch, call.name)(infinite_at_zero(x)), degree * POWERS[call.name]
 
 
 #: Where each normalising function has its shift.

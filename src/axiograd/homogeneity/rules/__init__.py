@@ -8,7 +8,6 @@ from axiograd.homogeneity.rules import (
     linalg as linalg,
     linear as linear,
     normalisation as normalisation,
-    pooling as pooling,
     random as random,
     recurrent as recurrent,
     reduction as reduction,

@@ -1,21 +1,17 @@
 """Attention: softmax wants logits of degree 0, the output has the degree of the values."""
 
-from axiograd.homogeneity.domain import Value, of_degree, product
+from axiograd.homogeneity.domain import of_degree, product
 from axiograd.homogeneity.rules.call import Call
 from axiograd.homogeneity.rules.random import FIXED
 from axiograd.homogeneity.rules.registry import Result, aten, rule
 
-_FUSED = """
-    _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_attention_math
+_FORMS = """
+    scaled_dot_product_attention _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_attention_math
 """
 
 
-@rule("aten::scaled_dot_product_attention")
+@rule(*aten(_FORMS))
 def attention(call: Call) -> Result:
-    return _attend(call)
-
-
-def _attend(call: Call) -> Value:
     logits = product([call.value("query"), call.value("key")])
     values = call.value("value")
     if call.get("dropout_p", 0.0):
@@ -34,9 +30,5 @@ def _attend(call: Call) -> Value:
             "Compute the mask from constants or normalised values.",
             kind="attention",
         )
-    return values
-
-
-@rule(*aten(_FUSED))
-def fused(call: Call) -> Result:
-    return (_attend(call), *(of_degree(0) for _ in call.node.meta["val"][1:]))
+    returned = call.node.meta.get("val")
+    return (values, *(of_degree(0) for _ in returned[1:])) if isinstance(returned, list | tuple) else values

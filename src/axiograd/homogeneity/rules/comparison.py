@@ -4,22 +4,19 @@ from axiograd.homogeneity.domain import of_degree
 from axiograd.homogeneity.rules.call import Call
 from axiograd.homogeneity.rules.registry import Result, aten, rule
 
-_COMPARE = """
-    eq ne lt le gt ge not_equal less less_equal greater greater_equal
-"""
-_LOGIC = """
-    logical_and logical_or logical_xor logical_not __and__ __or__ __xor__ bitwise_and bitwise_or bitwise_not
-    bitwise_xor
+COMPARISONS = "eq ne lt le gt ge not_equal less less_equal greater greater_equal"
+LOGIC = """
+    logical_and logical_or logical_xor logical_not __and__ __or__ __xor__ bitwise_and bitwise_or bitwise_not bitwise_xor
 """
 
 
-@rule(*aten(_COMPARE))
+@rule(*aten(COMPARISONS))
 def compare(call: Call) -> Result:
     call.join(call.value("self"), call.value("other"), role="a comparison", kind="comparison")
     return of_degree(0)
 
 
-@rule(*aten(_LOGIC))
+@rule(*aten(LOGIC))
 def logic(call: Call) -> Result:  # noqa: ARG001 - "not zero" is of degree 0
     return of_degree(0)
 

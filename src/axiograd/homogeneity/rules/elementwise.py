@@ -5,8 +5,13 @@ import math
 from axiograd.homogeneity.domain import number, of_degree, power as raise_to
 from axiograd.homogeneity.rules.call import Call, is_invariant
 from axiograd.homogeneity.rules.guard import guards
+from axiograd.homogeneity.rules.random import FIXED
 from axiograd.homogeneity.rules.registry import Result, aten, rule
 from axiograd.homogeneity.rules.sentences import LIFT_FIX
+
+SIGNS = "sign sgn signbit isnan isinf isfinite"
+#: Operators that multiply the degree by a number.
+POWERS = {"square": 2.0, "sqrt": 0.5, "rsqrt": -0.5, "reciprocal": -1.0, "var": 2.0}
 
 
 @rule("aten::add", "aten::sub", "aten::rsub", "aten::subtract")
@@ -26,23 +31,11 @@ def mul(call: Call) -> Result:
     return call.product(call.value("self"), call.value("other"))
 
 
-@rule("aten::div", "aten::true_divide", "aten::divide")
+@rule("aten::div", "aten::true_divide", "aten::divide", "aten::floor_divide")
 def div(call: Call) -> Result:
     quotient = call.product(call.value("self"), raise_to(call.value("other"), -1))
-    if call.get("rounding_mode") is None:
+    if call.get("rounding_mode") is None and "floor" not in call.name:
         return quotient
-    return call.require_invariant(
-        quotient,
-        f"A rounded quotient of degree {quotient.degree or 0:g} jumps as the input scales.",
-        "Divide values of equal degree, or leave the quotient unrounded.",
-        kind="rounding",
-        then=quotient,
-    )
-
-
-@rule("aten::floor_divide")
-def floor_divide(call: Call) -> Result:
-    quotient = call.product(call.value("self"), raise_to(call.value("other"), -1))
     return call.require_invariant(
         quotient,
         f"A rounded quotient of degree {quotient.degree or 0:g} jumps as the input scales.",
@@ -77,19 +70,14 @@ def polar(call: Call) -> Result:
     return call.product(call.value("abs"), of_degree(0))
 
 
-@rule("aten::copysign")
-def copysign(call: Call) -> Result:
-    return call.value("self")
-
-
-@rule(*aten("neg negative abs absolute relu leaky_relu rrelu"))
+@rule(*aten("neg negative abs absolute relu leaky_relu rrelu copysign"))
 def keep(call: Call) -> Result:
     return call.first()
 
 
 @rule("aten::rrelu_with_noise", "aten::rrelu_with_noise_functional")
 def rrelu(call: Call) -> Result:
-    call.assume("random draws (dropout masks and the like) are held fixed")
+    call.assume(FIXED)
     return (call.value("self"), of_degree(0)) if call.name.endswith("functional") else call.value("self")
 
 
@@ -104,24 +92,9 @@ def prelu(call: Call) -> Result:
     return value
 
 
-@rule("aten::square")
-def square(call: Call) -> Result:
-    return raise_to(call.first(), 2)
-
-
-@rule("aten::sqrt")
-def sqrt(call: Call) -> Result:
-    return raise_to(call.first(), 0.5)
-
-
-@rule("aten::rsqrt")
-def rsqrt(call: Call) -> Result:
-    return raise_to(call.first(), -0.5)
-
-
-@rule("aten::reciprocal")
-def reciprocal(call: Call) -> Result:
-    return raise_to(call.first(), -1)
+@rule(*aten(" ".join(POWERS)))
+def fixed_power(call: Call) -> Result:
+    return raise_to(call.first(), POWERS[call.name.removeprefix("aten::").removesuffix("_")])
 
 
 @rule("aten::pow", "aten::float_power")
@@ -139,7 +112,7 @@ def pow_(call: Call) -> Result:
     return base
 
 
-@rule(*aten("sign sgn signbit isnan isinf isfinite angle"))
+@rule(*aten(SIGNS), "aten::angle")
 def scale_free(call: Call) -> Result:  # noqa: ARG001 - the sign of every degree is of degree 0
     return of_degree(0)
 
@@ -176,13 +149,8 @@ def relu6(call: Call) -> Result:
 
 @rule("aten::threshold")
 def threshold(call: Call) -> Result:
-    return call.join(
-        call.value("self"),
-        call.value("threshold"),
-        call.value("value"),
-        role="a threshold",
-        kind="activation",
-    )
+    values = (call.value(name) for name in ("self", "threshold", "value"))
+    return call.join(*values, role="a threshold", kind="activation")
 
 
 @rule("aten::threshold_backward")
@@ -219,22 +187,14 @@ def lerp(call: Call) -> Result:
     return call.join(call.value("self"), call.value("end"), role="an interpolation")
 
 
-@rule("aten::addcmul")
-def addcmul(call: Call) -> Result:
-    term = call.product(call.value("value"), call.value("tensor1"), call.value("tensor2"))
+@rule("aten::addcmul", "aten::addcdiv")
+def add_product(call: Call) -> Result:
+    second = call.value("tensor2") if "mul" in call.name else raise_to(call.value("tensor2"), -1)
+    term = call.product(call.value("value"), call.value("tensor1"), second)
     return call.join(call.value("self"), term, role="a sum", kind="bias")
 
 
-@rule("aten::addcdiv")
-def addcdiv(call: Call) -> Result:
-    term = call.product(call.value("value"), call.value("tensor1"), raise_to(call.value("tensor2"), -1))
-    return call.join(call.value("self"), term, role="a sum", kind="bias")
-
-
-_ROUNDING = "round floor ceil trunc fix frac"
-
-
-@rule(*aten(_ROUNDING))
+@rule(*aten("round floor ceil trunc fix frac"))
 def rounding(call: Call) -> Result:
     value = call.first()
     return call.require_invariant(

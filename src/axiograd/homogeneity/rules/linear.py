@@ -12,6 +12,9 @@ _PRODUCTS = """
     mm bmm matmul mv dot vdot inner outer ger linalg_vecdot linalg_matmul kron cross linalg_cross tensordot
     chain_matmul linalg_multi_dot einsum
 """
+LAYERS = """
+    linear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d convolution _convolution conv_tbc
+"""
 
 
 @rule(*aten(_PRODUCTS))
@@ -19,12 +22,7 @@ def multiply(call: Call) -> Result:
     return call.product(*call.values())
 
 
-@rule(
-    *aten(
-        "linear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d convolution "
-        "_convolution conv_tbc"
-    )
-)
+@rule(*aten(LAYERS))
 def layer(call: Call) -> Result:
     image = call.value("self" if call.name == "aten::conv_tbc" else "input")
     return with_bias(call, call.product(image, call.value("weight")), call.get("bias"))

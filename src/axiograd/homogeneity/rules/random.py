@@ -5,13 +5,13 @@ from axiograd.homogeneity.rules.call import Call
 from axiograd.homogeneity.rules.registry import Result, aten, rule
 
 FIXED = "random draws (dropout masks and the like) are held fixed"
-_DRAWS = """
-    rand_like randn_like randint_like randperm rand randn randint uniform normal_functional random
-    exponential geometric cauchy log_normal
+DRAWS = """
+    rand_like randn_like randint_like randperm rand randn randint uniform normal_functional random exponential geometric
+    cauchy log_normal
 """
 
 
-@rule(*aten(_DRAWS))
+@rule(*aten(DRAWS))
 def draw(call: Call) -> Result:
     call.assume(FIXED)
     return of_degree(0)

@@ -1,4 +1,4 @@
-"""Reductions: sums, extremes, norms, products and moments."""
+"""Reductions and pools: sums, extremes, norms, products and moments."""
 
 import math
 
@@ -6,12 +6,25 @@ from axiograd.homogeneity.domain import of_degree, power
 from axiograd.homogeneity.rules.call import Call
 from axiograd.homogeneity.rules.registry import Result, aten, rule
 
-_KEEP = """
-    sum mean nansum nanmean amax amin cumsum std nuclear_norm frobenius_norm
+SUMS = "sum mean nansum nanmean cumsum"
+#: Pools that average, that pick an entry, and that also say where it was.
+AVERAGE_POOLS = """
+    avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d _adaptive_avg_pool2d
+    _adaptive_avg_pool3d
 """
+MAX_POOLS = "max_pool1d max_pool2d max_pool3d"
+MAX_POOLS_WITH_INDICES = """
+    max_pool1d_with_indices max_pool2d_with_indices max_pool3d_with_indices adaptive_max_pool1d adaptive_max_pool2d
+    adaptive_max_pool3d fractional_max_pool2d fractional_max_pool3d
+"""
+#: Entries by their order.
+ORDERED = "sort topk kthvalue mode cummax cummin msort median nanmedian aminmax"
+#: Where something is, or whether.
+PLACES = "argmax argmin argsort any all count_nonzero nonzero argwhere nonzero_numpy"
+SEARCHES = "searchsorted bucketize isin"
 
 
-@rule(*aten(_KEEP))
+@rule(*aten(SUMS), *aten("amax amin std nuclear_norm frobenius_norm"), *aten(AVERAGE_POOLS), *aten(MAX_POOLS))
 def keep(call: Call) -> Result:
     return call.first()
 
@@ -23,7 +36,12 @@ def extreme(call: Call) -> Result:
     return (call.value("self"), of_degree(0)) if "dim" in call.arguments else call.value("self")
 
 
-@rule(*aten("sort topk kthvalue mode cummax cummin msort median nanmedian aminmax"))
+@rule(*aten(MAX_POOLS_WITH_INDICES))
+def pool_with_indices(call: Call) -> Result:
+    return call.first(), of_degree(0)
+
+
+@rule(*aten(ORDERED))
 def pick(call: Call) -> Result:
     value = call.value("self")
     if call.name == "aten::aminmax":
@@ -33,14 +51,9 @@ def pick(call: Call) -> Result:
     return value, of_degree(0)
 
 
-@rule(*aten("argmax argmin argsort any all count_nonzero nonzero argwhere nonzero_numpy"))
+@rule(*aten(PLACES))
 def place(call: Call) -> Result:  # noqa: ARG001 - order and sign of every degree are of degree 0
     return of_degree(0)
-
-
-@rule("aten::var")
-def var(call: Call) -> Result:
-    return power(call.first(), 2)
 
 
 @rule("aten::var_mean")
@@ -105,7 +118,7 @@ def cumprod(call: Call) -> Result:
     )
 
 
-@rule("aten::searchsorted", "aten::bucketize", "aten::isin")
+@rule(*aten(SEARCHES))
 def search(call: Call) -> Result:
     call.join(*call.values(), role="a search", kind="comparison")
     return of_degree(0)
