@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
 import os
 import shlex
 import sys
@@ -14,22 +13,24 @@ from rich.console import Console
 from rich.markdown import Markdown
 from rich.table import Table as RichTable
 
+from axiograd.cli import options
+from axiograd.cli.output import speaking
 from axiograd.errors import ConfigurationError
-
-NAMES = (
-    "table1, table2, table2-recipes, table3, fig1-left, fig1-right, fig2-left, fig2-right, fig3, fig4, efficiency, "
-    "difference (the right half of table2 for pretrained networks); "
-    "not in the paper: denoising, conversion, box-energy, decoy-mnist, decoy-fashion-mnist, decoy-color-mnist, "
-    "transformers, fairness, watch, robust-attribution, studio, studio-shapes, studio-color, studio-boxes and "
-    "studio-finding; or all."
-)
+from axiograd.experiments import BEYOND_THE_PAPER, OF_THE_PAPER
 
 #: Columns of output that is not a terminal: no table is wider.
 WIDE = 400
 
 
 def reproduce(
-    names: Annotated[list[str], typer.Argument(help=f"What to reproduce: {NAMES}", metavar="NAME")],
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            help=f"What to reproduce: {', '.join(OF_THE_PAPER)}; not in the paper: {', '.join(BEYOND_THE_PAPER)}; "
+            "or all.",
+            metavar="NAME",
+        ),
+    ],
     *,
     quick: Annotated[bool, typer.Option("--quick", help="Minutes, and no data needed: tiny networks.")] = False,
     imagenet: Annotated[Path | None, typer.Option(help="ImageNet's folder (with val/WNID/): full scale.")] = None,
@@ -40,7 +41,7 @@ def reproduce(
     only_render: Annotated[
         bool, typer.Option("--only-render", help="Compute nothing: tables and figures anew.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the tables as JSON.")] = False,
+    json: options.Json = False,
 ) -> None:
     """Reproduce tables and figures of the paper, its numbers beside ours.
 
@@ -69,11 +70,10 @@ def reproduce(
     chosen = list(ITEMS) if "all" in names else list(dict.fromkeys(names))
     items = [find(name) for name in chosen]
     share = ProcessShare.ensure(part)
-    console, said = Console(), Console(stderr=True)
     found = []
-    for item in items:
-        done = run(item, setting, out, command=command(item.name, names), share=share, only_render=only_render)
-        if json:
+    with speaking(as_json=json) as output:
+        for item in items:
+            done = run(item, setting, out, command=command(item.name, names), share=share, only_render=only_render)
             found.append(
                 {
                     "item": item.name,
@@ -85,17 +85,14 @@ def reproduce(
                     "files": [str(path) for path in done.files],
                 }
             )
-            continue
-        # Of several processes, the one that finds everything there shows the table.
-        if not done.missing or share.of == 1:
-            show(console, item.title, done.table.header, done.table.rows)
-            if done.table.note:
-                console.print(Markdown(done.table.note))
-        if done.missing:
-            said.print(f"{item.name}: {done.missing} of {done.total} pieces are still missing.")
-        said.print("Written: " + ", ".join(map(os.fspath, done.files)), highlight=False, soft_wrap=True)
-    if json:
-        print(json_module.dumps(found, indent=1, ensure_ascii=False))
+            # Of several processes, the one that finds everything there shows the table.
+            if not json and (not done.missing or share.of == 1):
+                show(output.console, item.title, done.table.header, done.table.rows)
+                output.console.print(Markdown(done.table.note))
+            if done.missing:
+                output.note(f"{item.name}: {done.missing} of {done.total} pieces are still missing.")
+            output.note("Written: " + ", ".join(map(os.fspath, done.files)))
+        output.answer(found)
 
 
 def show(console: Console, title: str, header: tuple[str, ...], rows: tuple[tuple[object, ...], ...]) -> None:

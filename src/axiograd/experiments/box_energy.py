@@ -12,24 +12,22 @@ from __future__ import annotations
 
 import functools
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from axiograd.attribution import Attribution, ExpectedGradients, InputXGradient, IntegratedGradients, XGradient
+from axiograd.attribution import Attribution, IntegratedGradients
+from axiograd.attribution.methods import find_method
 from axiograd.datasets import TensorData, box_masks, shapes, tiny_imagenet
 from axiograd.errors import StorageError
 from axiograd.experiments.item import Item, Plan, Setting, Table, Work
-from axiograd.experiments.loop import accuracy, train_epochs
+from axiograd.experiments.loop import PriorOn, accuracy, batch_loss, train_epochs
 from axiograd.experiments.records import Records, mean_and_std
 from axiograd.metrics import energy_inside
 from axiograd.priors import Energy
-from axiograd.training.loss import AttributionLoss
-from axiograd.training.targets import Outputs
 
 BATCH, LEARNING_RATE, WEIGHT_DECAY = 64, 3e-3, 1e-4
 WEIGHTS = (1.0, 4.0)
@@ -37,29 +35,14 @@ EPOCHS, SEEDS = 6, 3
 IG_STEPS = 32
 
 
-@dataclass(frozen=True)
-class Row:
-    """A row of the table: which network, and whose attributions the prior sees."""
-
-    label: str
-    homogeneous: bool
-    attribution: Callable[..., Attribution]
-    prior: bool
-    outputs: Outputs = "target"
-
-
 ROWS = {
-    "none": Row("no prior", homogeneous=False, attribution=InputXGradient, prior=False),
-    "none-x": Row("no prior", homogeneous=True, attribution=XGradient, prior=False),
-    "input-x-gradient": Row("Input × Gradient", homogeneous=False, attribution=InputXGradient, prior=True),
-    "eg1": Row("Expected Gradients (1)", homogeneous=False, attribution=ExpectedGradients, prior=True),
-    "x-gradient": Row("X-Gradient", homogeneous=True, attribution=XGradient, prior=True),
-    "x-gradient-residual": Row(
-        "X-Gradient, residual", homogeneous=True, attribution=XGradient, prior=True, outputs="residual"
-    ),
-    "x-gradient-random": Row(
-        "X-Gradient, random combination", homogeneous=True, attribution=XGradient, prior=True, outputs="random"
-    ),
+    "none": PriorOn("no prior"),
+    "none-x": PriorOn("no prior", homogeneous=True),
+    "input-x-gradient": PriorOn("Input × Gradient", "input-x-gradient"),
+    "eg1": PriorOn("Expected Gradients (1)", "expected-gradients"),
+    "x-gradient": PriorOn("X-Gradient", "x-gradient", homogeneous=True),
+    "x-gradient-residual": PriorOn("X-Gradient, residual", "x-gradient", homogeneous=True, outputs="residual"),
+    "x-gradient-random": PriorOn("X-Gradient, random combination", "x-gradient", homogeneous=True, outputs="random"),
 }
 
 
@@ -118,24 +101,18 @@ def flip(x: Tensor, y: Tensor, inside: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return torch.where(mirrored, x.flip(-1), x), y, torch.where(mirrored, inside.flip(-1), inside)
 
 
-def train(row: Row, weight: float, data: Boxed, *, epochs: int, seed: int) -> dict[str, float]:
+def train(row: PriorOn, weight: float, data: Boxed, *, epochs: int, seed: int) -> dict[str, float]:
     """Train one network; accuracy and shares in per cent, processor seconds per epoch."""
     torch.manual_seed(seed)
     model = network(len(data.train.names), data.train.inputs.shape[-1], homogeneous=row.homogeneous)
-    further: dict[str, Any] = {"references": data.train.inputs} if row.attribution is ExpectedGradients else {}
-    loss = None
-    if row.prior:
-        prior = for_the_truth if row.outputs == "residual" else Energy()
-        loss = AttributionLoss(F.cross_entropy, prior, weight, row.attribution, outputs=row.outputs, **further)
-
-    def batch_loss(x: Tensor, y: Tensor, inside: Tensor) -> Tensor:
-        return F.cross_entropy(model(x), y) if loss is None else loss(model, x, y, inside=inside).total
-
+    prior = for_the_truth if row.outputs == "residual" else Energy()
+    loss = batch_loss(model, row.loss(prior, weight, data.train.inputs), "inside")
     optimizer = torch.optim.Adam(model.parameters(), LEARNING_RATE, weight_decay=WEIGHT_DECAY)
-    seconds = train_epochs(data.train, batch_loss, optimizer, epochs=epochs, batch=BATCH, seed=seed, augment=flip)
+    seconds = train_epochs(data.train, loss, optimizer, epochs=epochs, batch=BATCH, seed=seed, augment=flip)
+    seen = find_method(row.attribution or ("x-gradient" if row.homogeneous else "input-x-gradient"))
     return {
         "accuracy": accuracy(model, data.val),
-        "share": inside_share(row.attribution(model, **further), data.val),
+        "share": inside_share(seen.build(model, steps=1, references=data.train.inputs), data.val),
         "share_ig": inside_share(IntegratedGradients(model, IG_STEPS, internal_batch_size=500), data.val),
         "seconds_per_epoch": min(seconds),
     }
@@ -157,27 +134,25 @@ def plan(setting: Setting) -> Plan:
     epochs, seeds, weights = (1, 1, WEIGHTS[:1]) if setting.scale == "quick" else (EPOCHS, SEEDS, WEIGHTS)
     data = load(setting.scale)
 
-    def works(_: Records) -> list[Work]:
-        return [
-            Work(
-                {"row": name, "weight": weight, "seed": setting.seed + seed},
-                functools.partial(train, row, weight, data, epochs=epochs, seed=setting.seed + seed),
-                cost=2.5 if row.prior else 1.0,
-            )
-            for seed in range(seeds)
-            for name, row in ROWS.items()
-            for weight in (weights if row.prior else (0.0,))
-        ]
-
+    work = [
+        Work(
+            {"row": name, "weight": weight, "seed": setting.seed + seed},
+            functools.partial(train, row, weight, data, epochs=epochs, seed=setting.seed + seed),
+            cost=2.5 if row.attribution else 1.0,
+        )
+        for seed in range(seeds)
+        for name, row in ROWS.items()
+        for weight in (weights if row.attribution else (0.0,))
+    ]
     settings = {"epochs": epochs, "batch": BATCH, "learning_rate": LEARNING_RATE, "weight_decay": WEIGHT_DECAY}
     settings |= {"ig_steps": IG_STEPS, "covered": data.covered}
-    return Plan(data.train.name, settings, (works,))
+    return Plan.of(data.train.name, settings, work)
 
 
 def table(records: Records) -> Table:
     """A line for each network, prior and weight."""
     found = {(name, p.key["weight"]): p for name in ROWS for p in records.find(row=name)}
-    plain = {row.homogeneous: _seconds(records, row=name) for name, row in ROWS.items() if not row.prior}
+    plain = {row.homogeneous: _seconds(records, row=name) for name, row in ROWS.items() if not row.attribution}
     rows = []
     for name, weight in found:
         row, values = ROWS[name], [piece.values for piece in records.find(row=name, weight=weight)]
@@ -208,7 +183,7 @@ def _verdict(records: Records) -> str:
     for name, row in ROWS.items():
         plain = "none-x" if row.homogeneous else "none"
         weights = [piece.key["weight"] for piece in records.find(row=name)]
-        if not (row.prior and weights and records.find(row=plain)):
+        if not (row.attribution and weights and records.find(row=plain)):
             continue
         share, accuracy = (mean(name, min(weights), what) - mean(plain, 0.0, what) for what in ("share_ig", "accuracy"))
         gains.append(f"{row.label} {share:+.1f} points inside and {accuracy:+.1f} of accuracy (λ = {min(weights):g})")

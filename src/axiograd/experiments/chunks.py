@@ -5,8 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
+from axiograd.experiments import image_networks
+from axiograd.experiments.image_networks import Family
+from axiograd.experiments.item import Setting
 from axiograd.experiments.records import Piece
 
 #: Digits that are kept of a measured number.
@@ -36,6 +40,28 @@ def chunks(indices: Sequence[int], size: int) -> Iterator[Chunk]:
     for start in range(0, len(indices), size):
         stop = min(start + size, len(indices))
         yield Chunk(start, stop, tuple(indices[start:stop]))
+
+
+#: Images in a piece, and images in all where not every one is measured.
+PieceSize = tuple[int, int | None]
+
+
+def of_families(
+    families: Sequence[Family], setting: Setting, size: PieceSize, fewer: Mapping[str, PieceSize] | None = None
+) -> dict[Family, list[Chunk]]:
+    """The images of each network in chunks; `fewer` is for networks that take minutes for each image."""
+    found = {}
+    for family in families:
+        of_piece, n = (fewer or {}).get(family.key, size)
+        indices = image_networks.order(image_networks.images(family, setting), setting.seed, n, family)
+        found[family] = list(chunks(indices, of_piece))
+    return found
+
+
+def in_turn(split: Mapping[Family, Sequence[Chunk]]) -> list[tuple[Family, Chunk]]:
+    """A chunk of every network before the next one, so that what is there is comparable at any time."""
+    rows = zip_longest(*([(family, chunk) for chunk in found] for family, found in split.items()))
+    return [pair for row in rows for pair in row if pair is not None]
 
 
 def rounded(values: Sequence[float]) -> list[float]:

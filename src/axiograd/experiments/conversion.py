@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from axiograd.attribution import InputXGradient, IntegratedGradients, RandomAttribution
 from axiograd.errors import NotFiniteError
@@ -30,6 +31,7 @@ from axiograd.experiments.conversion_forms import (
     noisy_photos,
     order,
 )
+from axiograd.experiments.denoising import psnr
 from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work
 from axiograd.experiments.records import Records
 from axiograd.homogeneity import to_xdnn
@@ -58,8 +60,7 @@ def accuracy(subject: Pretrained, form: str, setting: Setting, n: int | None = N
     made, data = make(subject, form, setting, n), data_of(subject, setting)
     hits: dict[str, str] = {"top1": "", "top5": "", "contrast": ""}
     judged, _ = order(subject, setting)
-    for start in range(0, len(judged), BATCH):
-        inputs, labels = image_networks.batch(data, judged[start : start + BATCH], subject.family)
+    for inputs, labels in image_networks.batches(data, judged, subject.family, BATCH):
         with torch.no_grad():
             outputs = made.model(inputs)
             fainter = made.model(CONTRAST * inputs).argmax(1) == labels if n is None else labels[:0]
@@ -77,8 +78,7 @@ def among(subject: Pretrained, form: str, setting: Setting) -> dict[str, Any]:
     """
     model, data = make(subject, form, setting).model, data_of(subject, setting)
     judged, found = order(subject, setting)[0], []
-    for start in range(0, len(judged), BATCH):
-        inputs, labels = image_networks.batch(data, judged[start : start + BATCH], subject.family)
+    for inputs, labels in image_networks.batches(data, judged, subject.family, BATCH):
         with torch.no_grad():
             found.append((model(inputs), labels))
     outputs, labels = (torch.cat(each) for each in zip(*found, strict=True))
@@ -86,7 +86,7 @@ def among(subject: Pretrained, form: str, setting: Setting) -> dict[str, Any]:
     return {"top1": _written(classes[outputs[:, classes].argmax(1)] == labels), "classes": len(classes)}
 
 
-def _written(right: torch.Tensor) -> str:
+def _written(right: Tensor) -> str:
     return "".join(str(int(each)) for each in right.tolist())
 
 
@@ -102,20 +102,14 @@ def explained(subject: Pretrained, form: str, setting: Setting) -> dict[str, Any
     """Σ|x ⊙ ∇F − IG| / Σ|IG| for the predicted class, and areas under masking curves for the label."""
     model, data = make(subject, form, setting).model, data_of(subject, setting)
     judged, errors = order(subject, setting)[0], []
-    for index in judged[: subject.compared]:
-        inputs, _ = image_networks.batch(data, [index], subject.family)
-        with torch.no_grad():
-            target = model(inputs).argmax(1)
-        fast = InputXGradient(model).attribute(inputs, target)
-        exact = IntegratedGradients(model, STEPS, internal_batch_size=ROWS).attribute(inputs, target)
-        errors.append(float((fast - exact).abs().sum() / exact.abs().sum()))
+    for inputs, target in image_networks.predicted(model, data, judged[: subject.compared], subject.family):
+        errors.append(apart(model, inputs, target))
     draws = torch.Generator().manual_seed(setting.seed)
     methods = {"one": InputXGradient(model), "random": RandomAttribution(model, generator=draws)}
     if form == "original":
         methods["ig"] = IntegratedGradients(model, MASKED_STEPS, internal_batch_size=ROWS)
     areas: dict[str, Any] = {name: {metric: [] for metric in METRICS} for name in methods}
-    for index in judged[: subject.masked]:
-        inputs, labels = image_networks.batch(data, [index], subject.family)
+    for inputs, labels in image_networks.batches(data, judged[: subject.masked], subject.family, 1):
         for name, method in methods.items():
             curves = masking_curves(model, inputs, method.attribute(inputs, labels), labels, max_rows=COPIES)
             for metric in METRICS:
@@ -133,16 +127,19 @@ def denoising(form: str, setting: Setting) -> dict[str, Any]:
     seconds = time.process_time() - start
     with torch.no_grad():
         found = {"psnr": model(noisy), "contrast": model(CONTRAST * noisy) / CONTRAST}
-    levels = {
-        name: rounded((-10 * (made - clean).square().mean((1, 2, 3)).log10()).tolist()) for name, made in found.items()
-    }
-    exact = IntegratedGradients(model, STEPS, internal_batch_size=ROWS).attribute(noisy[:1], _centre)
-    fast = InputXGradient(model).attribute(noisy[:1], _centre)
-    error = float((fast - exact).abs().sum() / exact.abs().sum())
+    levels = {name: rounded(psnr(made, clean).tolist()) for name, made in found.items()}
+    error = apart(model, noisy[:1], _centre)
     return {**levels, "seconds": round(seconds, 1), "images": images, "attribution_error": error}
 
 
-def _centre(outputs: torch.Tensor) -> torch.Tensor:
+def apart(model: nn.Module, inputs: Tensor, target: Any) -> float:
+    """Σ|x ⊙ ∇F − IG| / Σ|IG|."""
+    fast = InputXGradient(model).attribute(inputs, target)
+    exact = IntegratedGradients(model, STEPS, internal_batch_size=ROWS).attribute(inputs, target)
+    return float((fast - exact).abs().sum() / exact.abs().sum())
+
+
+def _centre(outputs: Tensor) -> Tensor:
     """The score of a denoiser: the pixel in the middle."""
     return outputs[:, 0, outputs.shape[2] // 2, outputs.shape[3] // 2]
 
@@ -151,36 +148,28 @@ def plan(setting: Setting) -> Plan:
     """Network by network: every form's accuracy, then its attributions; then calibration on fewer images."""
     subjects = SUBJECTS[setting.scale]
 
-    def stage(_: Records) -> Sequence[Work]:
-        works = []
-        pairs = [(subject, form) for subject in subjects for form in subject.forms]
-        for subject, form in pairs:
-            key = {"network": subject.family.key, "form": form}
-            works.append(Work({"part": "accuracy", **key}, partial(accuracy, subject, form, setting)))
-            works.append(Work({"part": "attributions", **key}, partial(attributions, subject, form, setting)))
+    work: list[Work] = []
+    for subject in subjects:
+        for form in subject.forms:
+            key: dict[str, Any] = {"network": subject.family.key, "form": form}
+            work.append(Work({"part": "accuracy", **key}, partial(accuracy, subject, form, setting)))
+            work.append(Work({"part": "attributions", **key}, partial(attributions, subject, form, setting)))
             if subject.family.key == PART_OF_CLASSES:
-                works.append(Work({"part": "among", **key}, partial(among, subject, form, setting)))
-        if setting.scale == "real":
-            works += [
-                Work({"part": "denoising", "network": "xdncnn", "form": form}, partial(denoising, form, setting))
-                for form in DENOISED
-            ]
-        for subject in subjects:
-            if subject.family.key in COUNTED:
-                works += [
-                    Work(
-                        {"part": "images", "network": subject.family.key, "images": n},
-                        partial(accuracy, subject, "calibrated", setting, n),
-                    )
-                    for n in COUNTS[setting.scale]
-                    if n < subject.calibrate
-                ]
-        # What takes longest comes last.
-        return sorted(works, key=lambda work: work.key.get("form") in {"distilled", "taught"})
-
+                work.append(Work({"part": "among", **key}, partial(among, subject, form, setting)))
+    work += [
+        Work({"part": "denoising", "network": "xdncnn", "form": form}, partial(denoising, form, setting))
+        for form in (DENOISED if setting.scale == "real" else ())
+    ]
+    for subject in subjects:
+        for n in COUNTS[setting.scale] if subject.family.key in COUNTED else ():
+            if n < subject.calibrate:
+                key = {"part": "images", "network": subject.family.key, "images": n}
+                work.append(Work(key, partial(accuracy, subject, "calibrated", setting, n)))
+    # What takes longest comes last.
+    work.sort(key=lambda one: one.key.get("form") in {"distilled", "taught"})
     names = "; ".join(dict.fromkeys(data_of(subject, setting).name for subject in subjects))
     settings = {"seed": setting.seed, "steps": STEPS, "masked_steps": MASKED_STEPS, "contrast": CONTRAST}
-    return Plan(names, {**settings, "distillation": RECIPE.words, "scale": setting.scale}, (stage,))
+    return Plan.of(names, {**settings, "distillation": RECIPE.words, "scale": setting.scale}, work)
 
 
 def table(records: Records) -> Table:

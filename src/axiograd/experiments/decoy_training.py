@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from axiograd.attribution import contextual_decomposition
-from axiograd.attribution.methods import find_method
 from axiograd.datasets import TensorData
 from axiograd.experiments.confounded import Confounded
-from axiograd.experiments.loop import accuracy, train_epochs
+from axiograd.experiments.loop import PriorOn, accuracy, batch_loss, train_epochs
 from axiograd.priors import RightReasons
 from axiograd.training.loss import AttributionLoss
 from axiograd.training.targets import Outputs
@@ -24,14 +23,9 @@ CDEP = "contextual-decomposition"
 
 
 @dataclass(frozen=True)
-class DecoyMethod:
-    """A row of the table: which network, and whose attributions the prior sees."""
+class DecoyMethod(PriorOn):
+    """A row of the table: which network, on which images, and how its λ is found."""
 
-    label: str
-    homogeneous: bool = False
-    #: The name of an attribution method, and how many gradients it takes where there is a choice.
-    attribution: str | None = None
-    steps: int = 1
     outputs: Outputs = "random"
     clean: bool = False
     #: The method whose λ is taken.
@@ -105,20 +99,23 @@ def network(channels: int, classes: int, *, homogeneous: bool) -> nn.Sequential:
     )
 
 
-def train(method: DecoyMethod, weight: float, data: Confounded, *, n: int, epochs: int, seed: int) -> dict[str, float]:
-    """Train one network with Adam and a one-cycle schedule; accuracies in per cent, processor seconds per epoch."""
+def fitted(
+    method: DecoyMethod, weight: float, images: TensorData, *, epochs: int, seed: int
+) -> tuple[nn.Sequential, list[float]]:
+    """One network after Adam with a one-cycle schedule, and the processor seconds of each epoch."""
     torch.manual_seed(seed)
-    model = network(data.channels, data.classes, homogeneous=method.homogeneous)
-    images = (data.clean_train if method.clean else data.train).select(slice(n))
-    loss = objective(method, weight, images)
-
-    def batch_loss(x: Tensor, y: Tensor, wrong: Tensor) -> Tensor:
-        if method.attribution == CDEP:
-            return cdep_loss(model, x, y, wrong, weight)
-        return F.cross_entropy(model(x), y) if loss is None else loss(model, x, y, mask=wrong).total
-
+    model = network(images.inputs.shape[1], int(images.targets.max()) + 1, homogeneous=method.homogeneous)
+    loss = batch_loss(model, objective(method, weight, images))
+    if method.attribution == CDEP:
+        loss = partial(cdep_loss, model, weight=weight)
     optimizer = torch.optim.Adam(model.parameters(), LEARNING_RATE)
-    seconds = train_epochs(images, batch_loss, optimizer, epochs=epochs, batch=BATCH, seed=seed)
+    return model, train_epochs(images, loss, optimizer, epochs=epochs, batch=BATCH, seed=seed)
+
+
+def train(method: DecoyMethod, weight: float, data: Confounded, *, n: int, epochs: int, seed: int) -> dict[str, float]:
+    """Train one network; accuracies in per cent, processor seconds per epoch."""
+    images = (data.clean_train if method.clean else data.train).select(slice(n))
+    model, seconds = fitted(method, weight, images, epochs=epochs, seed=seed)
     return {
         "val": accuracy(model, data.clean_val if method.clean else data.val),
         "test": accuracy(model, data.test),
@@ -137,11 +134,5 @@ def cdep_loss(model: nn.Module, x: Tensor, y: Tensor, wrong: Tensor, weight: flo
 
 
 def objective(method: DecoyMethod, weight: float, images: TensorData) -> AttributionLoss | None:
-    """The loss with the method's attributions in the prior, or None without any."""
-    if method.attribution in {None, CDEP}:
-        return None
-    entry = find_method(method.attribution)
-    arguments: dict[str, Any] = {} if entry.count is None else {entry.count: method.steps}
-    if entry.needs_references:
-        arguments["references"] = images.inputs
-    return AttributionLoss(F.cross_entropy, RightReasons(), weight, entry.method, outputs=method.outputs, **arguments)
+    """The loss with the method's attributions in the prior; None without any, and for CDEP, which has its own."""
+    return None if method.attribution == CDEP else method.loss(RightReasons(), weight, images.inputs)

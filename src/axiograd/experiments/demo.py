@@ -5,8 +5,9 @@ from __future__ import annotations
 import platform
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from itertools import count
 from pathlib import Path
 
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from axiograd._version import __version__
 from axiograd.attribution import Completeness, IntegratedGradients, XGradient
 from axiograd.datasets import TensorData, shapes
+from axiograd.experiments.loop import accuracy as share_correct, train_epochs
 from axiograd.homogeneity import Certificate, Conversion, certify, to_xdnn
 from axiograd.priors import RightReasons
 from axiograd.runs.files import write_atomically
@@ -23,8 +25,8 @@ from axiograd.training.loss import AttributionLoss
 
 Progress = Callable[[int, int], None]
 
-#: Strength of the prior, and the learning rate of all three trainings.
-WEIGHT, LEARNING_RATE = 1.0, 3e-3
+#: Strength of the prior; the learning rate and the batch of all three trainings.
+WEIGHT, LEARNING_RATE, BATCH = 1.0, 3e-3, 50
 #: Shapes so faint that the tag is the easier thing to learn.
 CONTRAST = 0.45
 
@@ -121,37 +123,24 @@ def network() -> nn.Sequential:
 
 def accuracy(model: nn.Module, data: Data) -> Accuracy:
     """Measured on both test sets."""
-
-    def on(test: TensorData) -> float:
-        with torch.no_grad():
-            correct = [model(normalised(x)).argmax(1) == y for x, y, *_ in test.batches(250)]
-        return 100 * float(torch.cat(correct).float().mean())
-
-    return Accuracy(on(data.tagged), on(data.random_tag))
+    tests = (replace(test, inputs=normalised(test.inputs)) for test in (data.tagged, data.random_tag))
+    return Accuracy(*(share_correct(model, test, 250) for test in tests))
 
 
 def train(model: nn.Module, data: TensorData, epochs: int, *, prior_weight: float, progress: Progress) -> None:
     """Adam with a one-cycle schedule; with a weight, attributions on the tag are penalised for what is wrong."""
-    size = 50
-    total = epochs * -(-len(data) // size)
-    optimizer = torch.optim.Adam(model.parameters())
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=total)
     with_prior = AttributionLoss(F.cross_entropy, RightReasons(), weight=prior_weight, outputs="residual")
-    for step, (x, y, _, tag) in enumerate(_batches(data, epochs, size)):
+    steps, total = count(1), epochs * -(-len(data) // BATCH)
+
+    def loss(x: Tensor, y: Tensor, _: Tensor, tag: Tensor) -> Tensor:
+        progress(next(steps), total)
         if prior_weight:
-            loss = with_prior(model, normalised(x), y, mask=tag).total
-        else:
-            loss = F.cross_entropy(model(normalised(x)), y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        schedule.step()
-        progress(step + 1, total)
+            total_loss: Tensor = with_prior(model, normalised(x), y, mask=tag).total
+            return total_loss
+        return F.cross_entropy(model(normalised(x)), y)
 
-
-def _batches(data: TensorData, epochs: int, size: int) -> Iterator[tuple[Tensor, ...]]:
-    for epoch in range(epochs):
-        yield from data.batches(size, seed=epoch)
+    optimizer = torch.optim.Adam(model.parameters(), LEARNING_RATE)
+    train_epochs(data, loss, optimizer, epochs=epochs, batch=BATCH, seed=0)
 
 
 def refused(model: nn.Module, data: Data) -> Certificate:

@@ -11,7 +11,7 @@ X form's attribution lies is measured too: the share of |A| of the middle pixel'
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache, partial
 from typing import Any
 
@@ -101,19 +101,20 @@ def judge(model: nn.Module, images: Tensor, *, attributions: bool) -> dict[str, 
     """PSNR by noise level and by contrast, and how near the attribution of the middle pixel lies."""
     draw = torch.Generator().manual_seed(1)
     noise = torch.randn(images.shape, generator=draw)
+    loud = {str(level): images + level / 255 * noise for level in LEVELS}
     found: dict[str, Any] = {
-        "levels": {str(level): psnr(model(images + level / 255 * noise), images) for level in LEVELS},
-        "contrasts": {f"{a:g}": psnr(model(a * (images + TRAINED / 255 * noise)) / a, images) for a in CONTRASTS},
-        "noisy": {str(level): psnr(images + level / 255 * noise, images) for level in LEVELS},
+        "levels": {level: psnr(model(x), images).mean() for level, x in loud.items()},
+        "contrasts": {f"{a:g}": psnr(model(a * loud[str(TRAINED)]) / a, images).mean() for a in CONTRASTS},
+        "noisy": {level: psnr(x, images).mean() for level, x in loud.items()},
     }
     if attributions:
         found["near"] = {str(level): near_share(model, images[:8] + level / 255 * noise[:8]) for level in (QUIET, LOUD)}
     return found
 
 
-def psnr(ours: Tensor, theirs: Tensor) -> float:
-    """Peak signal-to-noise ratio in dB, the mean over images."""
-    return float(-10 * (ours - theirs).square().flatten(1).mean(1).log10().mean())
+def psnr(ours: Tensor, theirs: Tensor) -> Tensor:
+    """Peak signal-to-noise ratio of each image in dB."""
+    return -10 * (ours - theirs).square().flatten(1).mean(1).log10()
 
 
 def near_share(model: nn.Module, noisy: Tensor) -> float:
@@ -128,15 +129,12 @@ def plan(setting: Setting) -> Plan:
     """A pair per seed, and with real data the published one."""
     scale = setting.scale
 
-    def stage(_: Records) -> Sequence[Work]:
-        seeds = range(setting.seed, setting.seed + SEEDS[scale])
-        works = [Work({"form": f, "seed": seed}, partial(train, f, scale, seed)) for seed in seeds for f in FORMS]
-        if scale == "real":
-            works.append(Work({"form": PUBLISHED, "seed": 0}, partial(published, scale), 0.5))
-        return works
-
+    seeds = range(setting.seed, setting.seed + SEEDS[scale])
+    work = [Work({"form": f, "seed": seed}, partial(train, f, scale, seed)) for seed in seeds for f in FORMS]
+    if scale == "real":
+        work.append(Work({"form": PUBLISHED, "seed": 0}, partial(published, scale), 0.5))
     settings = {"scale": scale, "seed": setting.seed, "noise_in_training": f"0 to {TRAINED} / 255", **SIZES[scale]}
-    return Plan(photos(scale)[0], {**settings, "optimizer": "adam, 2e-3, one cycle, batch 32"}, (stage,))
+    return Plan.of(photos(scale)[0], {**settings, "optimizer": "adam, 2e-3, one cycle, batch 32"}, work)
 
 
 def table(records: Records) -> Table:

@@ -7,15 +7,13 @@ baseline (zero after normalisation); the attributed output is the predicted clas
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-import torch
-
 from axiograd.attribution import InputXGradient, IntegratedGradients, XGradient
 from axiograd.experiments import image_networks
-from axiograd.experiments.chunks import Chunk, chunks, moments, stored
+from axiograd.experiments.chunks import Chunk, PieceSize, in_turn, moments, of_families, stored
 from axiograd.experiments.image_networks import FAMILIES, Family
 from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work
 from axiograd.experiments.paper import TABLE2_DIFFERENCE
@@ -23,10 +21,9 @@ from axiograd.experiments.records import Records
 from axiograd.metrics import mean_absolute_relative_difference
 
 STEPS, ROWS = 128, 16
-#: Images in a piece, and images per network where not every one is measured.
-SIZES: Mapping[str, tuple[int, int | None]] = {"quick": (20, 40), "real": (4, 60), "full": (50, None)}
+SIZES: Mapping[str, PieceSize] = {"quick": (20, 40), "real": (4, 60), "full": (50, None)}
 #: Fewer images of a network whose Integrated Gradients take minutes each.
-FEWER = {"resnet50": 4}
+FEWER: Mapping[str, PieceSize] = {"resnet50": (4, 4)}
 #: Of one image: with and without the components near zero, how many these are, and how far off.
 VALUES = ("value", "plain", "excluded_fraction", "excluded_difference")
 
@@ -37,11 +34,8 @@ def measure(family: Family, form: str, chunk: Chunk, setting: Setting) -> dict[s
     single = (InputXGradient if form == "regular" else XGradient)(model)
     integrated = IntegratedGradients(model, STEPS, internal_batch_size=ROWS)
     found: dict[str, list[float]] = {name: [] for name in VALUES}
-    for index in chunk.indices:
-        inputs, _ = image_networks.batch(data, [index], family)
-        with torch.no_grad():
-            predicted = model(inputs).argmax(1)
-        fast, exact = (method.attribute(inputs, predicted) for method in (single, integrated))
+    for inputs, target in image_networks.predicted(model, data, chunk.indices, family):
+        fast, exact = (method.attribute(inputs, target) for method in (single, integrated))
         of_image = vars(mean_absolute_relative_difference(fast, exact))
         # An image whose IG is zero everywhere has no relative difference.
         if math.isfinite(of_image["value"]):
@@ -52,33 +46,21 @@ def measure(family: Family, form: str, chunk: Chunk, setting: Setting) -> dict[s
 
 def plan(setting: Setting) -> Plan:
     """All networks on a chunk before the next chunk."""
-    chunk_size, n = SIZES[setting.scale]
     families = FAMILIES[setting.scale]
-    sets = {family.key: image_networks.images(family, setting) for family in families}
-    split = {
-        family.key: list(
-            chunks(image_networks.order(sets[family.key], setting.seed, FEWER.get(family.key, n), family), chunk_size)
+    split = of_families(families, setting, SIZES[setting.scale], FEWER)
+    work = [
+        Work(
+            {"network": family.key, "form": form, "images": chunk.key},
+            partial(measure, family, form, chunk, setting),
+            len(chunk.indices),
         )
-        for family in families
-    }
-
-    def stage(_: Records) -> Sequence[Work]:
-        return [
-            Work(
-                {"network": family.key, "form": form, "images": split[family.key][number].key},
-                partial(measure, family, form, split[family.key][number], setting),
-                len(split[family.key][number].indices),
-            )
-            for number in range(max(map(len, split.values())))
-            for family in families
-            if number < len(split[family.key])
-            for form in family.forms
-        ]
-
-    names = "; ".join(dict.fromkeys(data.name for data in sets.values()))
-    counts = {key: sum(len(chunk.indices) for chunk in found) for key, found in split.items()}
+        for family, chunk in in_turn(split)
+        for form in family.forms
+    ]
+    names = "; ".join(dict.fromkeys(image_networks.images(family, setting).name for family in families))
+    counts = {family.key: found[-1].stop for family, found in split.items()}
     settings = {**image_networks.described(setting), "images": counts, "steps": STEPS, "scale": setting.scale}
-    return Plan(names, settings, (stage,))
+    return Plan.of(names, settings, work)
 
 
 def table(records: Records) -> Table:

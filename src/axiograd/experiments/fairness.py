@@ -12,7 +12,6 @@ A subject is flagged whose predicted survival is among the lowest; as many are f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, Literal
@@ -169,16 +168,14 @@ def plan(setting: Setting) -> Plan:
     size = SIZES["quick" if setting.scale == "quick" else "real"]
     first = setting.seed * 1000
 
-    def work(records: Records) -> Sequence[Work]:  # noqa: ARG001
-        return [
-            Work({"way": name, "seed": seed}, partial(measured, setting.scale, size, name, seed))
-            for seed in range(first, first + size.seeds)
-            for name in WAYS
-        ]
-
+    work = [
+        Work({"way": name, "seed": seed}, partial(measured, setting.scale, size, name, seed))
+        for seed in range(first, first + size.seeds)
+        for name in WAYS
+    ]
     data, protected = table_of(setting.scale)
     settings = {"n_train": size.train, "epochs": size.epochs, "batch": BATCH, "lr": LEARNING_RATE}
-    return Plan(data.name, {**settings, "protected": data.names[protected], "proxy_from": PROXY}, (work,))
+    return Plan.of(data.name, {**settings, "protected": data.names[protected], "proxy_from": PROXY}, work)
 
 
 def table(records: Records) -> Table:

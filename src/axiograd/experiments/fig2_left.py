@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from axiograd.experiments import image_networks
-from axiograd.experiments.chunks import Chunk, chunks, moments, stored
+from axiograd.experiments.chunks import Chunk, moments, of_families, stored
 from axiograd.experiments.image_networks import Family, in_alexnets_role
 from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work
 from axiograd.experiments.records import Piece, Records, read
@@ -26,15 +26,14 @@ BATCH = 20
 #: Images in a piece.
 SIZES: Mapping[str, int] = {"quick": 100, "real": 100, "full": 1000}
 #: Fewer images of a network that takes long.
-FEWER = {"resnet50": 40}
+FEWER = {"resnet50": (100, 40)}
 
 
 def measure(family: Family, form: str, chunk: Chunk, setting: Setting) -> dict[str, Any]:
     """For each contrast, 100 where the predicted class is the label and 0 where not."""
     model, data = image_networks.network(family, form, setting), image_networks.images(family, setting)
     correct: dict[str, list[float]] = {f"{factor:g}": [] for factor in FACTORS}
-    for start in range(0, len(chunk.indices), BATCH):
-        inputs, labels = image_networks.batch(data, chunk.indices[start : start + BATCH], family)
+    for inputs, labels in image_networks.batches(data, chunk.indices, family, BATCH):
         for factor in FACTORS:
             with torch.no_grad():
                 right = model(factor * inputs).argmax(1) == labels
@@ -44,27 +43,20 @@ def measure(family: Family, form: str, chunk: Chunk, setting: Setting) -> dict[s
 
 def plan(setting: Setting) -> Plan:
     """All networks on a chunk before the next chunk."""
-    found = in_alexnets_role(setting.scale)
-    sets = {family.key: image_networks.images(family, setting) for family in found}
-
-    def stage(_: Records) -> Sequence[Work]:
-        return [
-            Work(
-                {"network": family.key, "form": form, "images": chunk.key},
-                partial(measure, family, form, chunk, setting),
-                len(chunk.indices),
-            )
-            for family in found
-            for chunk in chunks(
-                image_networks.order(sets[family.key], setting.seed, FEWER.get(family.key), family),
-                SIZES[setting.scale],
-            )
-            for form in family.forms
-        ]
-
-    names = " and ".join(dict.fromkeys(data.name for data in sets.values()))
+    families = in_alexnets_role(setting.scale)
+    work = [
+        Work(
+            {"network": family.key, "form": form, "images": chunk.key},
+            partial(measure, family, form, chunk, setting),
+            len(chunk.indices),
+        )
+        for family, found in of_families(families, setting, (SIZES[setting.scale], None), FEWER).items()
+        for chunk in found
+        for form in family.forms
+    ]
+    names = " and ".join(dict.fromkeys(image_networks.images(family, setting).name for family in families))
     settings = {**image_networks.described(setting), "factors": list(FACTORS), "scale": setting.scale}
-    return Plan(names, settings, (stage,))
+    return Plan.of(names, settings, work)
 
 
 #: What the networks of Table 2 are measured on.
@@ -83,7 +75,7 @@ def curves(records: Records) -> Curves:
                 pieces = judging(pieces, records.settings)
             if pieces:
                 by_factor = {factor: moments(pieces, f"{factor:g}").mean for factor in FACTORS}
-                few = f", {FEWER[family.key]} photos" if family.key in FEWER else ""
+                few = f", {FEWER[family.key][1]} photos" if family.key in FEWER else ""
                 found.setdefault(family.label + few, {})[form] = by_factor
     return found | trained(records.path.parents[1] / "table2" / records.path.name)
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-import torch
-
 from axiograd.experiments import image_networks
-from axiograd.experiments.chunks import Chunk, chunks, moments, stored
+from axiograd.experiments.chunks import Chunk, PieceSize, moments, of_families, stored
 from axiograd.experiments.image_networks import Family, in_figures
 from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work
 from axiograd.experiments.paper import FIG3_CONVERGED
@@ -19,22 +17,18 @@ from axiograd.metrics.convergence import STEPS
 from axiograd.report.charts import convergence_plot
 
 REFERENCE, ROWS = 300, 16
-#: Images in a piece, and images in all where not every one is measured.
-SIZES: Mapping[str, tuple[int, int | None]] = {"quick": (10, 20), "real": (2, 24), "full": (20, None)}
+SIZES: Mapping[str, PieceSize] = {"quick": (10, 20), "real": (2, 24), "full": (20, None)}
 #: Fewer images, and fewer in a piece, of a network that takes minutes for each.
-FEWER = {"resnet50": (1, 1)}
+FEWER: Mapping[str, PieceSize] = {"resnet50": (1, 1)}
 
 
 def measure(family: Family, form: str, chunk: Chunk, setting: Setting) -> dict[str, Any]:
     """Mean |IG(n) − IG(300)| of each image for each n, and its mean |IG(300)|."""
     model, data = image_networks.network(family, form, setting), image_networks.images(family, setting)
     found: dict[str, list[float]] = {str(n): [] for n in (*STEPS, "scale")}
-    for index in chunk.indices:
-        inputs, _ = image_networks.batch(data, [index], family)
-        with torch.no_grad():
-            predicted = model(inputs).argmax(1)
+    for inputs, target in image_networks.predicted(model, data, chunk.indices, family):
         of_image = integrated_gradients_convergence(
-            model, inputs, predicted, steps=STEPS, reference_steps=REFERENCE, internal_batch_size=ROWS
+            model, inputs, target, steps=STEPS, reference_steps=REFERENCE, internal_batch_size=ROWS
         )
         for n, difference in zip(STEPS, of_image.differences.tolist(), strict=True):
             found[str(n)].append(difference)
@@ -45,27 +39,21 @@ def measure(family: Family, form: str, chunk: Chunk, setting: Setting) -> dict[s
 def plan(setting: Setting) -> Plan:
     """All forms on a chunk before the next chunk."""
     families = in_figures(setting.scale)
-    data = image_networks.images(families[0], setting)
-    split: dict[str, list[Chunk]] = {}
-    for family in families:
-        size, n = FEWER.get(family.key, SIZES[setting.scale])
-        split[family.key] = list(chunks(image_networks.order(data, setting.seed, n, family), size))
-
-    def stage(_: Records) -> Sequence[Work]:
-        return [
-            Work(
-                {"network": family.key, "form": form, "images": chunk.key},
-                partial(measure, family, form, chunk, setting),
-                len(chunk.indices),
-            )
-            for family in families
-            for chunk in split[family.key]
-            for form in family.forms
-        ]
-
-    images = {family.label: split[family.key][-1].stop for family in families}
+    split = of_families(families, setting, SIZES[setting.scale], FEWER)
+    work = [
+        Work(
+            {"network": family.key, "form": form, "images": chunk.key},
+            partial(measure, family, form, chunk, setting),
+            len(chunk.indices),
+        )
+        for family, found in split.items()
+        for chunk in found
+        for form in family.forms
+    ]
+    images = {family.label: found[-1].stop for family, found in split.items()}
     settings = {**image_networks.described(setting), "images": images, "scale": setting.scale}
-    return Plan(data.name, settings | {"reference_steps": REFERENCE}, (stage,))
+    data = image_networks.images(families[0], setting).name
+    return Plan.of(data, settings | {"reference_steps": REFERENCE}, work)
 
 
 def curves(records: Records) -> dict[str, dict[int, float]]:

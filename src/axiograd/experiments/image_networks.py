@@ -8,13 +8,12 @@ split.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import Dataset, default_collate
 
@@ -33,7 +32,7 @@ from axiograd.datasets import (
 )
 from axiograd.experiments.demo import network as small_network
 from axiograd.experiments.item import Scale, Setting
-from axiograd.experiments.loop import train_epochs
+from axiograd.experiments.loop import batch_loss, train_epochs
 from axiograd.homogeneity import to_xdnn
 from axiograd.models import get_model
 
@@ -160,6 +159,21 @@ def batch(data: Images, indices: Sequence[int], family: Family) -> tuple[Tensor,
     return inputs.to(device(), memory_format=torch.channels_last), targets.to(device()) * family.step
 
 
+def batches(data: Images, indices: Sequence[int], family: Family, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """These images, so many at a time."""
+    for start in range(0, len(indices), size):
+        yield batch(data, indices[start : start + size], family)
+
+
+def predicted(
+    model: nn.Module, data: Images, indices: Sequence[int], family: Family
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """These images one by one, each with the class that the network gives it."""
+    for inputs, _ in batches(data, indices, family, 1):
+        with torch.no_grad():
+            yield inputs, model(inputs).argmax(1)
+
+
 def calibrating(n: int, m: int = CALIBRATION) -> list[int]:
     """The images of n that conversions are calibrated on; none of them may judge what was converted."""
     return [i * n // m for i in range(m)]
@@ -200,7 +214,7 @@ def trained(family: Family, form: str, seed: int) -> nn.Module:
         model = to_xdnn(model, data.inputs[:CALIBRATION], how="strip").model
     train_epochs(
         TensorData(data.inputs, data.targets, data.name),
-        lambda x, y: F.cross_entropy(model(x), y),
+        batch_loss(model),
         torch.optim.Adam(model.parameters(), QUICK.learning_rate),
         epochs=QUICK.epochs,
         batch=QUICK.batch,

@@ -54,6 +54,11 @@ class Plan:
     settings: Mapping[str, Any]
     stages: tuple[Stage, ...]
 
+    @classmethod
+    def of(cls, data: str, settings: Mapping[str, Any], work: Sequence[Work]) -> Plan:
+        """Of pieces that are all independent of each other."""
+        return cls(data, settings, (lambda _: work,))
+
 
 @dataclass(frozen=True)
 class Table:

@@ -1,19 +1,64 @@
-"""The loop behind the small trainings: a one-cycle schedule on data that fit in memory."""
+"""The small trainings: whose attributions a prior sees, and a one-cycle schedule on data that fit in memory."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
+from axiograd.attribution.methods import find_method
 from axiograd.datasets import TensorData
+from axiograd.training.loss import AttributionLoss
+from axiograd.training.targets import Outputs
 
 #: The loss of a batch, from the tensors of `TensorData.batches`.
 BatchLoss = Callable[..., Tensor]
 #: A batch changed at random.
 Augment = Callable[..., tuple[Tensor, ...]]
+
+
+@dataclass(frozen=True)
+class PriorOn:
+    """A row of a table: which network is trained, and whose attributions its prior sees."""
+
+    label: str
+    #: The name of an attribution method, and how many gradients it takes where there is a choice.
+    attribution: str | None = None
+    homogeneous: bool = False
+    outputs: Outputs = "target"
+    steps: int = 1
+
+    def loss(
+        self,
+        prior: Callable[..., Tensor],
+        weight: float,
+        references: Tensor,
+        *,
+        task: Callable[..., Tensor] = F.cross_entropy,
+        generator: torch.Generator | None = None,
+    ) -> AttributionLoss | None:
+        """The task with the prior, or None without any; references are for methods that draw some."""
+        if self.attribution is None:
+            return None
+        entry = find_method(self.attribution)
+        given: dict[str, Any] = {} if entry.count is None else {entry.count: self.steps}
+        if entry.needs_references:
+            given |= {"references": references, "generator": generator}
+        return AttributionLoss(task, prior, weight, entry.method, outputs=self.outputs, **given)
+
+
+def batch_loss(model: nn.Module, loss: AttributionLoss | None = None, argument: str = "mask") -> BatchLoss:
+    """Cross-entropy, or a loss whose prior is given the last tensor of a batch by this name."""
+
+    def of_batch(x: Tensor, y: Tensor, *marked: Tensor) -> Tensor:
+        return F.cross_entropy(model(x), y) if loss is None else loss(model, x, y, **{argument: marked[-1]}).total
+
+    return of_batch
 
 
 def train_epochs(

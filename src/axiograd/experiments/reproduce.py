@@ -17,43 +17,13 @@ from pathlib import Path
 from typing import get_args
 
 from axiograd.errors import AxiogradError, ConfigurationError
+from axiograd.experiments import ITEMS as ITEMS  # noqa: PLC0414  # what this room has
 from axiograd.experiments.code import digest
-from axiograd.experiments.item import Item, Plan, Scale, Setting, Work
-from axiograd.experiments.records import Piece, Records, current_versions, read
-from axiograd.experiments.rendering import Rendered, render
-from axiograd.runs.files import alone, check_writable, remove_leftovers
+from axiograd.experiments.item import Item, Plan, Scale, Setting, Table, Work
+from axiograd.experiments.records import Piece, Records, current_versions, provenance, read
+from axiograd.report import canvas
+from axiograd.runs.files import alone, check_writable, remove_leftovers, write_atomically
 from axiograd.runs.progress import progress_bar
-
-#: Where each item is defined. Modules are imported when asked for.
-ITEMS: Mapping[str, str] = {
-    "table1": "axiograd.experiments.table1:ITEM",
-    "table2": "axiograd.experiments.table2:ITEM",
-    "table2-recipes": "axiograd.experiments.table2_recipes:ITEM",
-    "difference": "axiograd.experiments.difference:ITEM",
-    "table3": "axiograd.experiments.table3:ITEM",
-    "fig1-left": "axiograd.experiments.nhanes:LEFT",
-    "fig1-right": "axiograd.experiments.nhanes:RIGHT",
-    "fig2-left": "axiograd.experiments.fig2_left:ITEM",
-    "fig2-right": "axiograd.experiments.panels:FIG2_RIGHT",
-    "fig3": "axiograd.experiments.fig3:ITEM",
-    "fig4": "axiograd.experiments.panels:FIG4",
-    "efficiency": "axiograd.experiments.efficiency:ITEM",
-    "conversion": "axiograd.experiments.conversion:ITEM",
-    "denoising": "axiograd.experiments.denoising:ITEM",
-    "box-energy": "axiograd.experiments.box_energy:ITEM",
-    "decoy-color-mnist": "axiograd.experiments.decoy:COLOR_MNIST",
-    "decoy-fashion-mnist": "axiograd.experiments.decoy:FASHION_MNIST",
-    "decoy-mnist": "axiograd.experiments.decoy:MNIST",
-    "transformers": "axiograd.experiments.transformers:ITEM",
-    "studio": "axiograd.experiments.studio_strokes:ITEM",
-    "studio-shapes": "axiograd.experiments.studio_strokes:DEMONSTRATION",
-    "studio-color": "axiograd.experiments.studio_strokes:COLOR",
-    "studio-boxes": "axiograd.experiments.studio_strokes:BOXES",
-    "studio-finding": "axiograd.experiments.studio_finding:ITEM",
-    "fairness": "axiograd.experiments.fairness:ITEM",
-    "watch": "axiograd.experiments.watch:ITEM",
-    "robust-attribution": "axiograd.experiments.robust_attribution:ITEM",
-}
 
 
 def find(name: str) -> Item:
@@ -70,7 +40,7 @@ def find(name: str) -> Item:
 
 def module_of(name: str) -> str:
     """The module in which an item is defined."""
-    return ITEMS.get(name, "").partition(":")[0]
+    return f"axiograd.experiments.{ITEMS[name].partition(':')[0]}" if name in ITEMS else ""
 
 
 def older_than_their_code(results: Path) -> list[str]:
@@ -233,6 +203,42 @@ def state(plan: Plan, records: Records) -> tuple[list[Work], list[Work]]:
 def missing_of(todo: Sequence[Work], records: Records) -> list[Work]:
     """The pieces that are not in the records."""
     return [work for work in todo if records.get(**work.key) is None]
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """What was written."""
+
+    item: Item
+    setting: Setting
+    table: Table
+    files: tuple[Path, ...]
+    missing: int
+    total: int
+
+
+def render(item: Item, setting: Setting, records: Records, whole: Path, *, missing: int, total: int) -> Rendered:
+    """Write the CSV, the Markdown and the figures beside the records."""
+    table = item.table(records)
+    files = [whole, write_atomically(whole.with_suffix(".csv"), table.csv().encode())]
+    if item.figure is not None:
+        pictures = [whole.with_suffix(".png"), whole.with_suffix(".pdf")]
+        canvas.save(item.figure(records), pictures)
+        files += pictures
+        if item.private_figure is not None and (figure := item.private_figure(records, setting)) is not None:
+            private = [whole.with_name(f"{whole.stem}.photos{kind}") for kind in (".png", ".pdf")]
+            canvas.save(figure, private)
+            files += private
+    page = write_atomically(whole.with_suffix(".md"), page_of(item, records, table).encode())
+    return Rendered(item, setting, table, (*files, page), missing, total)
+
+
+def page_of(item: Item, records: Records, table: Table) -> str:
+    """The Markdown beside the records."""
+    incomplete = f"**Not complete: {records.missing}.**" if records.missing else ""
+    picture = f"![{item.title}]({records.path.stem}.png)" if item.figure is not None else ""
+    parts = [f"# {item.title}", incomplete, table.markdown(), picture, provenance(records)]
+    return "\n\n".join(filter(None, parts)) + "\n"
 
 
 def named(key: Mapping[str, object]) -> str:

@@ -23,11 +23,11 @@ from axiograd.attribution import InputXGradient, XGradient
 from axiograd.datasets import TensorData, add_decoy
 from axiograd.datasets.marked import Pictures
 from axiograd.experiments.confounded import Confounded
-from axiograd.experiments.decoy_training import network
+from axiograd.experiments.decoy_training import METHODS, fitted
 from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work
 from axiograd.experiments.loop import accuracy
 from axiograd.experiments.records import Records, mean_and_std
-from axiograd.experiments.studio_scenes import images, quietly, trained
+from axiograd.experiments.studio_scenes import images, quietly
 from axiograd.studio.clusters import Cluster, find_clusters, in_turns
 from axiograd.studio.split import sample
 from axiograd.studio.survey import Survey, cells, look
@@ -140,18 +140,11 @@ def learnt(
     name: str, size: Size, shortcut: str, share: float, seed: int, *, homogeneous: bool
 ) -> tuple[nn.Module, TensorData, dict[str, float]]:
     """A network trained with some patches, its images, and its accuracies in per cent."""
-    data = images(name)
-    found = SHORTCUTS[shortcut][1](data, size.n, share, seed)
-    torch.manual_seed(seed)
-    model = trained(network(data.channels, data.classes, homogeneous=homogeneous), found.train, size.epochs, seed)
-    return (
-        model,
-        found.train,
-        {
-            "right": accuracy(model, found.right.select(slice(size.tested))),
-            "misled": accuracy(model, found.misled.select(slice(size.tested))),
-        },
-    )
+    found = SHORTCUTS[shortcut][1](images(name), size.n, share, seed)
+    method = METHODS["none-x" if homogeneous else "none"]
+    model = fitted(method, 0.0, found.train, epochs=size.epochs, seed=seed)[0].eval()
+    tests = {"right": found.right, "misled": found.misled}
+    return model, found.train, {k: accuracy(model, test.select(slice(size.tested))) for k, test in tests.items()}
 
 
 def searched(name: str, size: Size, shortcut: str, share: float, maps: str, seed: int) -> dict[str, Any]:
@@ -183,20 +176,16 @@ def plan(setting: Setting) -> Plan:
     name, size = ("shapes", SIZES["quick"]) if setting.scale == "quick" else ("fashion-mnist", SIZES["real"])
     first = setting.seed * 1000
 
-    def search(records: Records) -> Sequence[Work]:  # noqa: ARG001
-        return [
-            Work(
-                {"shortcut": shortcut, "share": share, "maps": maps, "seed": seed},
-                partial(searched, name, size, shortcut, share, maps, seed),
-            )
-            for seed in range(first, first + size.seeds)
-            for shortcut in SHORTCUTS
-            for share in size.shares
-            for maps in MAPS
-        ]
-
+    work = [
+        Work(
+            {"shortcut": shortcut, "share": share, "maps": maps, "seed": seed},
+            partial(searched, name, size, shortcut, share, maps, seed),
+        )
+        for seed in range(first, first + size.seeds)
+        for shortcut, share, maps in product(SHORTCUTS, size.shares, MAPS)
+    ]
     settings = {"n_train": size.n, "epochs": size.epochs, "looked_at": size.looked_at}
-    return Plan(images(name).clean_train.name, settings, (search,))
+    return Plan.of(images(name).clean_train.name, settings, work)
 
 
 def table(records: Records) -> Table:

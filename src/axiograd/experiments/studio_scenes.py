@@ -7,16 +7,15 @@ from dataclasses import dataclass, replace
 from functools import cache, partial
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from axiograd.datasets import Preprocess, TensorData, add_colour, mnist, shapes
 from axiograd.datasets.marked import Pictures
 from axiograd.datasets.transforms import PIXELS
 from axiograd.experiments import box_energy
 from axiograd.experiments.confounded import Confounded, load
-from axiograd.experiments.decoy_training import network
-from axiograd.experiments.loop import train_epochs
+from axiograd.experiments.decoy_training import METHODS, fitted
+from axiograd.experiments.loop import batch_loss, train_epochs
 from axiograd.studio import demo
 from axiograd.studio.network import become_xdnn
 
@@ -52,13 +51,12 @@ def decoyed(name: str, n: int, epochs: int) -> Scene:
     """The first n images of a set with decoy patches, and the small network of the decoy experiment."""
     data = images(name)
     train = data.train.select(slice(n))
+    return Scene(train, data.test, partial(shortcut_learnt, train, epochs))
 
-    def learnt(seed: int) -> nn.Module:
-        torch.manual_seed(seed)
-        model = network(data.channels, data.classes, homogeneous=True)
-        return trained(model, train, epochs, seed)
 
-    return Scene(train, data.test, learnt)
+def shortcut_learnt(train: TensorData, epochs: int, seed: int) -> nn.Module:
+    """The small network of the decoy experiment, an X-DNN, after a short training without a prior."""
+    return fitted(METHODS["none-x"], 0.0, train, epochs=epochs, seed=seed)[0].eval()
 
 
 def coloured(n: int, epochs: int) -> Scene:
@@ -69,11 +67,7 @@ def coloured(n: int, epochs: int) -> Scene:
     made = [add_colour(mnist("train").select(slice(n))), add_colour(mnist("test"), inverted=True)]
     train, test = (replace(data, shortcuts=data.inputs.amax(1, keepdim=True) > 0) for data in made)
 
-    def learnt(seed: int) -> nn.Module:
-        torch.manual_seed(seed)
-        return trained(network(3, 10, homogeneous=True), train, epochs, seed)
-
-    return Scene(train, test, learnt)
+    return Scene(train, test, partial(shortcut_learnt, train, epochs))
 
 
 def boxed(n: int, epochs: int) -> Scene:
@@ -85,7 +79,9 @@ def boxed(n: int, epochs: int) -> Scene:
     def learnt(seed: int) -> nn.Module:
         torch.manual_seed(seed)
         model = box_energy.network(len(train.names), train.inputs.shape[-1], homogeneous=True)
-        return trained(model, scene.normalised(train), epochs, seed)
+        optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+        train_epochs(scene.normalised(train), batch_loss(model), optimizer, epochs=epochs, batch=128, seed=seed)
+        return model.eval()
 
     return replace(scene, learnt=learnt)
 
@@ -97,16 +93,6 @@ def pixels(split: str) -> TensorData:
     seen = torch.as_tensor(data.masks).float().mean((1, 2, 3)) >= 0.01  # noqa: PLR2004
     data = data.select(order[seen[order]])
     return replace(data, masks=None, shortcuts=data.masks)
-
-
-def trained(model: nn.Module, data: TensorData, epochs: int, seed: int) -> nn.Module:
-    """The network after a short training without a prior."""
-
-    def loss(x: Tensor, y: Tensor, *_: Tensor) -> Tensor:
-        return F.cross_entropy(model(x), y)
-
-    train_epochs(data, loss, torch.optim.Adam(model.parameters(), 3e-3), epochs=epochs, batch=128, seed=seed)
-    return model.eval()
 
 
 def tagged(n: int, epochs: int) -> Scene:

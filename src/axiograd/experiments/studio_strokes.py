@@ -139,16 +139,17 @@ def plan(setting: Setting, kind: str = "real") -> Plan:
     asked += [(k, how, 0.0) for k in reversed(size.painted) for how in size.spreads]
     asked += [(most, size.spreads[0], wrong) for wrong in size.wrong] + [(0, "all masks", 0.0)]
 
-    def work(seed: int, painted: int, spread: str, wrong: float) -> Work:
-        key = {"part": "strokes", "painted": painted, "spread": spread, "wrong": wrong, "seed": seed}
-        return Work(key, partial(mended, size, painted, spread, wrong, seed))
-
-    def strokes(records: Records) -> Sequence[Work]:  # noqa: ARG001
-        return [work(seed, *one) for one in asked for seed in range(first, first + size.seeds)]
-
+    work = [
+        Work(
+            {"part": "strokes", "painted": painted, "spread": spread, "wrong": wrong, "seed": seed},
+            partial(mended, size, painted, spread, wrong, seed),
+        )
+        for painted, spread, wrong in asked
+        for seed in range(first, first + size.seeds)
+    ]
     settings = {"n_train": size.n, "epochs": size.epochs, "passes": size.passes, "batch": size.batch, "lr": size.lr}
     scene = scene_of(size)
-    return Plan(scene.train.name, {**settings, "n_test": len(scene.test)}, (strokes,))
+    return Plan.of(scene.train.name, {**settings, "n_test": len(scene.test)}, work)
 
 
 def table(records: Records) -> Table:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -44,18 +44,16 @@ def plan(setting: Setting) -> Plan:
     """One piece per method."""
     n_networks, n_steps, n_samples = SIZES[setting.scale]
 
-    def stage(_: Records) -> Sequence[Work]:
-        return [
-            Work(
-                {"method": column.name},
-                partial(measure, column, n_networks, setting),
-                n_steps if column.name == "Integrated Gradients" else n_samples if column.baselines is not None else 8,
-            )
-            for column in columns(n_steps=n_steps, n_samples=n_samples)
-        ]
-
+    work = [
+        Work(
+            {"method": column.name},
+            partial(measure, column, n_networks, setting),
+            n_steps if column.name == "Integrated Gradients" else n_samples if column.baselines is not None else 8,
+        )
+        for column in columns(n_steps=n_steps, n_samples=n_samples)
+    ]
     sizes = {"networks": n_networks, "steps": n_steps, "samples": n_samples}
-    return Plan("generated networks and inputs", {"seed": setting.seed, **sizes, "scale": setting.scale}, (stage,))
+    return Plan.of("generated networks and inputs", {"seed": setting.seed, **sizes, "scale": setting.scale}, work)
 
 
 def table(records: Records) -> Table:

@@ -15,7 +15,7 @@ import torch
 
 from axiograd.attribution.methods import find_method
 from axiograd.experiments import image_networks
-from axiograd.experiments.chunks import Chunk, Moments, chunks, moments, stored
+from axiograd.experiments.chunks import Chunk, Moments, PieceSize, in_turn, moments, of_families, stored
 from axiograd.experiments.image_networks import Family, in_alexnets_role
 from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work
 from axiograd.experiments.paper import TABLE3
@@ -41,10 +41,9 @@ METHODS: Mapping[str, str] = {
 PERTURBED, PERTURBED_IMAGES = "Occlusion", 20
 #: On an X-DNN, Input×Gradient is X-Gradient; on a regular network there is no X-Gradient.
 ONLY = {"Input×Gradient (1)": False, "X-Gradient (1)": True}
-#: Images in a piece, and images in all where not every one is measured.
-SIZES: Mapping[str, tuple[int, int | None]] = {"quick": (40, 80), "real": (20, None), "full": (250, None)}
+SIZES: Mapping[str, PieceSize] = {"quick": (40, 80), "real": (20, None), "full": (250, None)}
 #: Fewer images of a network that takes minutes for each, and fewer in a piece.
-FEWER = {"resnet50": (2, 6)}
+FEWER: Mapping[str, PieceSize] = {"resnet50": (2, 6)}
 #: Below so many images, pairs that are close are counted and not named.
 FEW = 20
 
@@ -56,8 +55,7 @@ def measure(family: Family, form: str, method: str, chunk: Chunk, setting: Setti
     many = {"steps": STEPS, "internal_batch_size": ROWS} if method.startswith("IG") else {}
     attribution = find_method(METHODS[method]).build(model, references=data, generator=generator, **many)
     areas: dict[str, list[float]] = {metric: [] for metric in METRICS}
-    for start in range(0, len(chunk.indices), BATCH):
-        inputs, labels = image_networks.batch(data, chunk.indices[start : start + BATCH], family)
+    for inputs, labels in image_networks.batches(data, chunk.indices, family, BATCH):
         found = attribution.attribute(inputs, labels)
         curves = masking_curves(model, inputs, found, labels, max_rows=COPIES)
         for metric in METRICS:
@@ -67,34 +65,24 @@ def measure(family: Family, form: str, method: str, chunk: Chunk, setting: Setti
 
 def plan(setting: Setting) -> Plan:
     """All methods of a chunk before the next chunk, so that what is there is comparable at any time."""
-    found = in_alexnets_role(setting.scale)
-    data = image_networks.images(found[0], setting)
-    split: dict[str, list[Chunk]] = {}
-    for family in found:
-        size, n = FEWER.get(family.key, SIZES[setting.scale])
-        indices = image_networks.order(image_networks.images(family, setting), setting.seed, n, family)
-        split[family.key] = list(chunks(indices, size))
-
-    def stage(_: Records) -> Sequence[Work]:
-        return [
-            Work(
-                {"network": family.key, "form": form, "method": method, "images": chunk.key},
-                partial(measure, family, form, method, chunk, setting),
-                # In forward passes: about two for a gradient, and the masked copies.
-                len(chunk.indices) * (64 + (2 * STEPS if method.startswith("IG") else 2)),
-            )
-            for number in range(max(map(len, split.values())))
-            for family in found
-            for chunk in split[family.key][number : number + 1]
-            for form in family.forms
-            for method in METHODS
-            if ONLY.get(method, form != "regular") == (form != "regular")
-            and (method != PERTURBED or (family is found[0] and chunk.start < PERTURBED_IMAGES))
-        ]
-
-    images = split[found[0].key][-1].stop
+    families = in_alexnets_role(setting.scale)
+    split = of_families(families, setting, SIZES[setting.scale], FEWER)
+    work = [
+        Work(
+            {"network": family.key, "form": form, "method": method, "images": chunk.key},
+            partial(measure, family, form, method, chunk, setting),
+            # In forward passes: about two for a gradient, and the masked copies.
+            len(chunk.indices) * (64 + (2 * STEPS if method.startswith("IG") else 2)),
+        )
+        for family, chunk in in_turn(split)
+        for form in family.forms
+        for method in METHODS
+        if ONLY.get(method, form != "regular") == (form != "regular")
+        and (method != PERTURBED or (family is families[0] and chunk.start < PERTURBED_IMAGES))
+    ]
+    images = split[families[0]][-1].stop
     settings = {**image_networks.described(setting), "images": images, "scale": setting.scale}
-    return Plan(data.name, settings, (stage,))
+    return Plan.of(image_networks.images(families[0], setting).name, settings, work)
 
 
 def table(records: Records) -> Table:

@@ -11,23 +11,22 @@ same windows, and how unusual rows are) and the accuracy (which needs labels). E
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import product
 from typing import Any
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from axiograd.attribution import XGradient
 from axiograd.datasets import TensorData, add_decoy
 from axiograd.experiments.confounded import Confounded, load
-from axiograd.experiments.decoy_training import BATCH, LEARNING_RATE, METHODS, network, objective
+from axiograd.experiments.decoy_training import METHODS, fitted
 from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work
-from axiograd.experiments.loop import accuracy, train_epochs
+from axiograd.experiments.loop import accuracy
 from axiograd.experiments.records import Records
 from axiograd.scale.permutation import RowBlock, two_samples
 from axiograd.scale.summaries import Windows
@@ -69,19 +68,9 @@ def images(name: str) -> Confounded:
 @cache
 def trained(name: str, scale: str, seed: int) -> nn.Sequential:
     """One of the two networks."""
-    size, method = SIZES[scale], METHODS[NETWORKS[name]]
-    data = images(size.data)
-    torch.manual_seed(seed)
-    model = network(data.channels, data.classes, homogeneous=True)
-    some = data.train.select(slice(size.n_train))
-    loss = objective(method, size.weight, some)
-
-    def batch_loss(x: Tensor, y: Tensor, wrong: Tensor) -> Tensor:
-        return F.cross_entropy(model(x), y) if loss is None else loss(model, x, y, mask=wrong).total
-
-    optimizer = torch.optim.Adam(model.parameters(), LEARNING_RATE)
-    train_epochs(some, batch_loss, optimizer, epochs=size.epochs, batch=BATCH, seed=seed)
-    return model.eval()
+    size = SIZES[scale]
+    some = images(size.data).train.select(slice(size.n_train))
+    return fitted(METHODS[NETWORKS[name]], size.weight, some, epochs=size.epochs, seed=seed)[0].eval()
 
 
 @cache
@@ -150,16 +139,12 @@ def plan(setting: Setting) -> Plan:
     """Both networks, streams without a patch, and streams with each share of each kind."""
     size = SIZES[setting.scale]
 
-    def stage(_: Records) -> Sequence[Work]:
-        work = [Work({"network": n, "what": "accuracy"}, partial(networks, n, setting), 100) for n in NETWORKS]
-        for n in NETWORKS:
-            cases = [("", 0.0), *((patch, share) for patch in PATCHES for share in SHARES)]
-            for patch, share in cases:
-                key = {"network": n, "what": "streams", "patch": patch or "none", "share": share}
-                cost = size.streams if patch else size.null_streams
-                work.append(Work(key, partial(stream, n, patch, share, setting), cost))
-        return work
-
+    work = [Work({"network": n, "what": "accuracy"}, partial(networks, n, setting), 100) for n in NETWORKS]
+    for n in NETWORKS:
+        for patch, share in [("", 0.0), *product(PATCHES, SHARES)]:
+            key = {"network": n, "what": "streams", "patch": patch or "none", "share": share}
+            cost = size.streams if patch else size.null_streams
+            work.append(Work(key, partial(stream, n, patch, share, setting), cost))
     settings: Mapping[str, Any] = {
         "rows": size.rows,
         "alpha": ALPHA,
@@ -170,7 +155,7 @@ def plan(setting: Setting) -> Plan:
         "weight": size.weight,
         "seed": setting.seed,
     }
-    return Plan(images(size.data).clean_test.name, settings, (stage,))
+    return Plan.of(images(size.data).clean_test.name, settings, work)
 
 
 def table(records: Records) -> Table:
