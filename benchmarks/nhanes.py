@@ -4,7 +4,7 @@
 
 Processor time with one thread; with more, wall-clock time: a stack of models keeps several cores busy, the small
 products of one model do not. Both train on the same subsamples from the same weights, and both compute the validation
-ROC-AUC after every epoch. The loop is `train_one` of `axiograd.experiments.nhanes.training`: `AttributionLoss`,
+ROC-AUC after every epoch. The loop is `train_one` of the tests' helpers: `AttributionLoss`,
 `torch.optim.Adam`, and scikit-learn's `roc_auc_score`, or our own, which is faster; what a model costs once (X-Gradient
 certifies it) is spread over its epochs. Rounds alternate; medians.
 """
@@ -23,8 +23,12 @@ from sklearn.metrics import roc_auc_score
 from axiograd.errors import DataMissingError
 from axiograd.experiments.nhanes.data import load, subsamples
 from axiograd.experiments.nhanes.networks import METHODS, Networks
-from axiograd.experiments.nhanes.training import AT_ONCE, generator, initial, train, train_one
+from axiograd.experiments.nhanes.training import AT_ONCE, generator, initial, train
 from axiograd.experiments.records import Records, markdown_table, provenance
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "helpers"))
+
+from support.nhanes_loop import train_one
 
 RESULTS = Path(__file__).parent / "results"
 CASES = [(name, 1) for name in METHODS] + [("eg", 8), ("eg", 32)]

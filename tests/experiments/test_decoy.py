@@ -11,7 +11,7 @@ from axiograd.datasets import TensorData
 from axiograd.errors import ConfigurationError, DataMissingError
 from axiograd.experiments import decoy
 from axiograd.experiments.confounded import OPPONENT, colours, load, opponent, patches, split
-from axiograd.experiments.decoy import Size, choose
+from axiograd.experiments.decoy import DecoySize, choose
 from axiograd.experiments.decoy_training import CDEP, METHODS, DecoyMethod, cdep_loss, network, objective, train
 from axiograd.experiments.item import Setting
 from axiograd.experiments.loop import accuracy
@@ -50,7 +50,7 @@ def data():
     return split(patterns(1100, 1), patterns(300, 2), bright_spots, n_val=200)
 
 
-SMALL = Size(1, 1, ("none-x", "x-gradient"), ("eg32",), seeds=1, n_train=256, n_subset=128, n_val=200, grid=(1.0,))
+SMALL = DecoySize(1, 1, ("none-x", "x-gradient"), ("eg32",), seeds=1, n_train=256, n_subset=128, n_val=200, grid=(1.0,))
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ def test_proxies_are_what_numpy_correlates():
 
 
 def test_a_strong_prior_takes_the_column_out_and_the_table_says_so(tmp_path):
-    size = fairness.Size(train=600, epochs=6, seeds=1)
+    size = fairness.FairnessSize(train=600, epochs=6, seeds=1)
     found = {name: fairness.measured("quick", size, name, 0) for name in ("x", "sex-10", "without-sex")}
     assert found["without-sex"]["sex_share"] == 0
     assert found["sex-10"]["sex_share"] < found["x"]["sex_share"]

@@ -48,7 +48,7 @@ def test_rank_and_images_seen():
 
 
 def test_a_search_that_knows_nothing_finds_the_patch(tmp_path):
-    size = studio_finding.Size(n=600, epochs=4, looked_at=200, seeds=1)
+    size = studio_finding.FindingSize(n=600, epochs=4, looked_at=200, seeds=1)
     found = studio_finding.searched("shapes", size, "decoy", 1.0, "x-gradient", 0)
     assert found["patches"] == 200
     assert found["rank"] == 1

@@ -30,7 +30,7 @@ CONTROL = "gradient-x"
 
 
 @dataclass(frozen=True)
-class Size:
+class DecoySize:
     """How long a set is trained on, and with what."""
 
     epochs: int
@@ -46,10 +46,10 @@ class Size:
 
 
 SIZES = {
-    "fashion-mnist": Size(5, 10),
-    "mnist": Size(3, 5),
-    "color-mnist": Size(3, 5, ON_ALL, (*ON_SUBSET, CONTROL)),
-    "shapes": Size(
+    "fashion-mnist": DecoySize(5, 10),
+    "mnist": DecoySize(3, 5),
+    "color-mnist": DecoySize(3, 5, ON_ALL, (*ON_SUBSET, CONTROL)),
+    "shapes": DecoySize(
         6, 6, ("none", "none-x", "gradient", "cdep", "x-gradient"), (), seeds=1, n_train=3000, n_subset=1000, n_val=500
     ),
 }

@@ -37,7 +37,7 @@ LEARNING_RATE, BATCH, HIDDEN = 2e-3, 256, (64, 32)
 
 
 @dataclass(frozen=True)
-class Size:
+class FairnessSize:
     """Rows to train on, how often, and how many splits and networks."""
 
     train: int = 6000
@@ -45,12 +45,12 @@ class Size:
     seeds: int = 10
 
 
-SIZES = {"real": Size(), "quick": Size(train=1000, epochs=4, seeds=2)}
+SIZES = {"real": FairnessSize(), "quick": FairnessSize(train=1000, epochs=4, seeds=2)}
 Columns = Literal["none", "sex", "sex and proxies"]
 
 
 @dataclass(frozen=True)
-class Way:
+class Treatment:
     """A row of the table: which columns must not count, and how that is brought about."""
 
     label: str
@@ -61,15 +61,15 @@ class Way:
 
 
 WAYS = {
-    "regular": Way("no prior, regular network", homogeneous=False),
-    "x": Way("no prior"),
-    "sex-0.1": Way("prior on sex, λ = 0.1", "sex", 0.1),
-    "sex-1": Way("prior on sex, λ = 1", "sex", 1.0),
-    "sex-10": Way("prior on sex, λ = 10", "sex", 10.0),
-    "without-sex": Way("without the column sex", "sex", None),
-    "proxies-1": Way("prior on sex and proxies, λ = 1", "sex and proxies", 1.0),
-    "proxies-10": Way("prior on sex and proxies, λ = 10", "sex and proxies", 10.0),
-    "without-proxies": Way("without sex and proxies", "sex and proxies", None),
+    "regular": Treatment("no prior, regular network", homogeneous=False),
+    "x": Treatment("no prior"),
+    "sex-0.1": Treatment("prior on sex, λ = 0.1", "sex", 0.1),
+    "sex-1": Treatment("prior on sex, λ = 1", "sex", 1.0),
+    "sex-10": Treatment("prior on sex, λ = 10", "sex", 10.0),
+    "without-sex": Treatment("without the column sex", "sex", None),
+    "proxies-1": Treatment("prior on sex and proxies, λ = 1", "sex and proxies", 1.0),
+    "proxies-10": Treatment("prior on sex and proxies, λ = 10", "sex and proxies", 10.0),
+    "without-proxies": Treatment("without sex and proxies", "sex and proxies", None),
 }
 
 
@@ -95,7 +95,7 @@ def proxies(x: Tensor, protected: int, least: float = PROXY) -> Tensor:
     return (x * x[:, protected : protected + 1]).mean(0).abs() > least
 
 
-def fitted(way: Way, x: Tensor, targets: Tensor, wrong: Tensor, *, epochs: int, seed: int) -> nn.Module:
+def fitted(way: Treatment, x: Tensor, targets: Tensor, wrong: Tensor, *, epochs: int, seed: int) -> nn.Module:
     """A small network, with Adam; the prior is the squared attribution of what must not count."""
     torch.manual_seed(seed)
     model = MLP(1, x.shape[1], homogeneous=way.homogeneous, hidden=HIDDEN)
@@ -135,7 +135,7 @@ def disparities(scores: Tensor, died: Tensor, man: Tensor) -> dict[str, float]:
     return {"disparity": gap(flagged, everybody), "opportunity": gap(flagged, died), "truth": gap(died, everybody)}
 
 
-def measured(scale: Scale, size: Size, name: str, seed: int) -> dict[str, Any]:
+def measured(scale: Scale, size: FairnessSize, name: str, seed: int) -> dict[str, Any]:
     """Train on some subjects, and judge on all others; shares in per cent."""
     way = WAYS[name]
     data, protected = table_of(scale)

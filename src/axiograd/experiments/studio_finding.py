@@ -41,7 +41,7 @@ MAPS = {
 
 
 @dataclass(frozen=True)
-class Size:
+class FindingSize:
     """How many images there are, how many are looked at, and which shares of them have the patch."""
 
     n: int = 6000
@@ -53,7 +53,7 @@ class Size:
     tested: int = 2000
 
 
-SIZES = {"real": Size(), "quick": Size(n=1000, epochs=4, looked_at=500, shares=(0.2, 1.0), seeds=1)}
+SIZES = {"real": FindingSize(), "quick": FindingSize(n=1000, epochs=4, looked_at=500, shares=(0.2, 1.0), seeds=1)}
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def effort(found: Sequence[Cluster], shortcuts: Tensor) -> dict[str, int | None]
 
 @lru_cache(1)
 def learnt(
-    name: str, size: Size, shortcut: str, share: float, seed: int, *, homogeneous: bool
+    name: str, size: FindingSize, shortcut: str, share: float, seed: int, *, homogeneous: bool
 ) -> tuple[nn.Module, TensorData, dict[str, float]]:
     """A network trained with some patches, its images, and its accuracies in per cent."""
     found = SHORTCUTS[shortcut][1](images(name), size.n, share, seed)
@@ -147,7 +147,7 @@ def learnt(
     return model, found.train, {k: accuracy(model, test.select(slice(size.tested))) for k, test in tests.items()}
 
 
-def searched(name: str, size: Size, shortcut: str, share: float, maps: str, seed: int) -> dict[str, Any]:
+def searched(name: str, size: FindingSize, shortcut: str, share: float, maps: str, seed: int) -> dict[str, Any]:
     """Train with some patches, look, and see where they stand."""
     model, train, accuracies = learnt(name, size, shortcut, share, seed, homogeneous=MAPS[maps][1])
     pictures = Pictures.of_tensors(TensorData(train.inputs, train.targets, train.name))

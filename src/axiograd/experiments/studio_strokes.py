@@ -32,7 +32,7 @@ from axiograd.studio.survey import look
 
 
 @dataclass(frozen=True)
-class Size:
+class PaintingSize:
     """Which images and how many, how long, and which questions."""
 
     scene: str
@@ -48,12 +48,16 @@ class Size:
 
 
 SIZES = {
-    "real": Size("fashion-mnist"),
-    "quick": Size("shapes", n=1000, epochs=3, passes=2, painted=(1, 5), seeds=1),
-    "demonstration": Size("demonstration", n=2400, epochs=5, passes=6, batch=50, lr=2e-3),
-    "color": Size("color-mnist", epochs=6, painted=(5, 20), wrong=(), seeds=3),
-    "boxes": Size("tiny-imagenet", n=4000, epochs=8, passes=3, painted=(20, 500), spreads=("no",), wrong=(), seeds=3),
-    "quick-demonstration": Size("demonstration", n=600, epochs=2, passes=1, batch=50, lr=2e-3, painted=(1, 5), seeds=1),
+    "real": PaintingSize("fashion-mnist"),
+    "quick": PaintingSize("shapes", n=1000, epochs=3, passes=2, painted=(1, 5), seeds=1),
+    "demonstration": PaintingSize("demonstration", n=2400, epochs=5, passes=6, batch=50, lr=2e-3),
+    "color": PaintingSize("color-mnist", epochs=6, painted=(5, 20), wrong=(), seeds=3),
+    "boxes": PaintingSize(
+        "tiny-imagenet", n=4000, epochs=8, passes=3, painted=(20, 500), spreads=("no",), wrong=(), seeds=3
+    ),
+    "quick-demonstration": PaintingSize(
+        "demonstration", n=600, epochs=2, passes=1, batch=50, lr=2e-3, painted=(1, 5), seeds=1
+    ),
 }
 SCENES = {"demonstration": tagged, "color-mnist": coloured, "tiny-imagenet": boxed}
 #: Test images on which attribution is measured.
@@ -61,13 +65,13 @@ JUDGED = 500
 
 
 @cache
-def scene_of(size: Size) -> Scene:
+def scene_of(size: PaintingSize) -> Scene:
     """The images, once for all pieces."""
     return SCENES.get(size.scene, partial(decoyed, size.scene))(size.n, size.epochs)
 
 
 @cache
-def beginning(size: Size, seed: int) -> tuple[nn.Module, Pictures, tuple[int, ...]]:
+def beginning(size: PaintingSize, seed: int) -> tuple[nn.Module, Pictures, tuple[int, ...]]:
     """A network that has learnt the patch, its images, and those images in the order of the wall."""
     scene = scene_of(size)
     model, pictures = scene.learnt(seed), scene.pictures(scene.train)
@@ -107,7 +111,7 @@ def paint(
     return marks
 
 
-def mended(size: Size, painted: int, spread: str, wrong: float, seed: int) -> dict[str, Any]:
+def mended(size: PaintingSize, painted: int, spread: str, wrong: float, seed: int) -> dict[str, Any]:
     """One round with so many painted images; accuracies in per cent where the patch tells nothing."""
     scene = scene_of(size)
     start, pictures, order = beginning(size, seed)

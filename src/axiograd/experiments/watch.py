@@ -41,7 +41,7 @@ ALPHA, PERMUTATIONS, WINDOW = 0.05, 59, 4
 
 
 @dataclass(frozen=True)
-class Size:
+class StreamSize:
     """Streams, their rows, and how long the networks are trained."""
 
     rows: int
@@ -54,8 +54,8 @@ class Size:
 
 
 SIZES = {
-    "quick": Size(100, 20, 4, 1000, 4, 1.0, "shapes"),
-    "real": Size(1000, 1000, 100, 10_000, 3, 1.0, "fashion-mnist"),
+    "quick": StreamSize(100, 20, 4, 1000, 4, 1.0, "shapes"),
+    "real": StreamSize(1000, 1000, 100, 10_000, 3, 1.0, "fashion-mnist"),
 }
 
 

@@ -13,11 +13,10 @@ from axiograd.experiments.nhanes.training import (
     generator,
     initial,
     measure,
-    objective,
     roc_auc,
     train,
-    train_one,
 )
+from support.nhanes_loop import objective, train_one
 
 CASES = [("eg", 3), ("eg", 6)] + [(name, 1) for name in METHODS]
 FEATURES = 20

@@ -144,7 +144,7 @@ def incomplete(records: Records, outcomes: Sequence[Outcome]) -> list[str]:
     fewer = [f"{_name(one)} on {one.n} of {wanted} subsamples" for one in outcomes if one.n < wanted]
     for one in outcomes:
         done = _tried(records, one.name)
-        if one.references == 1 and METHODS[one.name].attribution != "none" and done < grid:
+        if one.references == 1 and METHODS[one.name].attribution and done < grid:
             fewer.append(f"{_name(one)} with {done} of {grid} λ tried on all")
     return fewer
 

@@ -19,12 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
 
 from axiograd.errors import ConfigurationError
+from axiograd.experiments.loop import PriorOn
 from axiograd.models.mlp import MLP
 
 
@@ -146,22 +146,14 @@ def masked(values: Tensor, activations: Tensor) -> Tensor:
 ROWS_AT_ONCE = 400
 
 
-@dataclass(frozen=True)
-class NhanesMethod:
-    """A bar of Figure 1 (left): which attribution the prior is on, and whether the network is an X-DNN."""
-
-    label: str
-    attribution: Literal["none", "x-gradient", "expected-gradients", "log-gradient", "gradient"]
-    homogeneous: bool = False
-
-
+#: The bars of Figure 1 (left): which attribution the prior is on, and whether the network is an X-DNN.
 METHODS = {
-    "unregularised": NhanesMethod("Unreg", "none"),
-    "unregularised-x": NhanesMethod("Unreg w/o bias", "none", homogeneous=True),
-    "rrr": NhanesMethod("RRR", "log-gradient"),
-    "grad": NhanesMethod("Grad", "gradient"),
-    "eg": NhanesMethod("EG", "expected-gradients"),
-    "x-gradient": NhanesMethod("X-Gradient w/o bias", "x-gradient", homogeneous=True),
+    "unregularised": PriorOn("Unreg"),
+    "unregularised-x": PriorOn("Unreg w/o bias", homogeneous=True),
+    "rrr": PriorOn("RRR", "log-gradient", outputs=None),
+    "grad": PriorOn("Grad", "gradient", outputs=None),
+    "eg": PriorOn("EG", "expected-gradients", outputs=None),
+    "x-gradient": PriorOn("X-Gradient w/o bias", "x-gradient", homogeneous=True, outputs=None),
 }
 
 
@@ -211,7 +203,7 @@ def gradients(
     x: Tensor,
     targets: Tensor,
     *,
-    method: NhanesMethod,
+    method: PriorOn,
     weight: float = 0.0,
     draws: Draws | None = None,
 ) -> None:
@@ -223,7 +215,7 @@ def gradients(
     signals = networks.signals(hidden)
     p = output.sigmoid()
     g = (p - targets.unsqueeze(2)) / x.shape[1]
-    if method.attribution in {"none", "expected-gradients"}:
+    if method.attribution in {None, "expected-gradients"}:
         q = [g * h for h in (x, *hidden)]
     else:
         v, g = _single_pass(method, networks.input_gradient(signals), x, p, g, weight)
@@ -235,7 +227,7 @@ def gradients(
 
 
 def _single_pass(
-    method: NhanesMethod, gradient: Tensor, x: Tensor, p: Tensor, g: Tensor, weight: float
+    method: PriorOn, gradient: Tensor, x: Tensor, p: Tensor, g: Tensor, weight: float
 ) -> tuple[Tensor, Tensor]:
     """v and g of λ·Ω and the task together, for an attribution s·∇F with s = x, 1, or φ′(F) = 1 − 2p."""
     if method.attribution == "x-gradient":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from axiograd.datasets import TensorData
+from axiograd.experiments.chunks import Moments
 from axiograd.experiments.item import Plan, Setting, Stage, Work
 from axiograd.experiments.nhanes.data import ROWS, load
 from axiograd.experiments.nhanes.networks import METHODS
@@ -36,20 +36,20 @@ class Outcome:
     @property
     def mean(self) -> float:
         """Mean test ROC-AUC."""
-        return statistics.fmean(self.test.values())
+        return self._tested().mean
 
     @property
     def error(self) -> float:
         """Standard error of that mean; 0 for a single subsample."""
-        return statistics.stdev(self.test.values()) / math.sqrt(self.n) if self.n > 1 else 0.0
+        return self._tested().standard_error or 0.0
+
+    def _tested(self) -> Moments:
+        return Moments.of(list(self.test.values()))
 
     def over(self, other: Outcome) -> tuple[float, float] | None:
         """Mean of the differences on the subsamples that both have, and its standard error; None if there are none."""
-        both = [self.test[i] - other.test[i] for i in self.test if i in other.test]
-        if not both:
-            return None
-        error = statistics.stdev(both) / math.sqrt(len(both)) if len(both) > 1 else 0.0
-        return statistics.fmean(both), error
+        both = Moments.of([self.test[i] - other.test[i] for i in self.test if i in other.test])
+        return (both.mean, both.standard_error or 0.0) if both.n else None
 
 
 def outcome(
@@ -138,7 +138,7 @@ class Experiment:
         """All blocks of subsamples of one model: the paper's, or those after them."""
         block = BLOCK if references < MANY_REFERENCES else SMALL_BLOCK
         # Passes over the network: forward, back, tangents, products; EG has those of the task, too.
-        passes = {"none": 3, "expected-gradients": 3 + 4 * references}.get(METHODS[name].attribution, 4)
+        passes = {None: 3, "expected-gradients": 3 + 4 * references}.get(METHODS[name].attribution, 4)
         start, stop = (self.subsamples, self.subsamples + self.further) if further else (0, self.subsamples)
         for first in range(start, stop, block):
             count = min(block, stop - first)
@@ -160,7 +160,7 @@ class Experiment:
         """Every λ for every model that has one."""
 
         def stage(_: Records) -> list[Work]:
-            settings = [(n, w) for n in names for w in (GRID if METHODS[n].attribution != "none" else (0.0,))]
+            settings = [(n, w) for n in names for w in (GRID if METHODS[n].attribution else (0.0,))]
             return [piece for name, weight in settings for piece in self.pieces(name, weight)]
 
         return stage

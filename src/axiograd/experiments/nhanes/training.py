@@ -1,28 +1,24 @@
-"""Training the networks of Figure 1 many at a time, and `train_one`, which does it one at a time as a user would.
+"""Training the networks of Figure 1 many at a time.
 
-The second is what the first must equal: `AttributionLoss`, `torch.optim.Adam` and a loop.
+The tests have what it must equal: one network at a time, with `AttributionLoss`, `torch.optim.Adam` and a loop.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from axiograd.attribution.methods import find_method
 from axiograd.datasets import TensorData
 from axiograd.errors import InputError, NotFiniteError
+from axiograd.experiments.loop import PriorOn
 from axiograd.experiments.nhanes.data import Subsamples, held_out, subsamples
-from axiograd.experiments.nhanes.networks import METHODS, Draws, Networks, NhanesMethod, gradients
+from axiograd.experiments.nhanes.networks import METHODS, Draws, Networks, gradients
 from axiograd.models.mlp import MLP
-from axiograd.priors import Gini
-from axiograd.training.loss import AttributionLoss
 
 
 def roc_auc(scores: Tensor, targets: Tensor) -> Tensor:
@@ -63,7 +59,7 @@ class Trained:
     epoch: Tensor
 
 
-def initial(method: NhanesMethod, features: int, seed: int) -> MLP:
+def initial(method: PriorOn, features: int, seed: int) -> MLP:
     """A new network, the same for the same seed; the global random state stays as it is."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -79,7 +75,7 @@ def train(
     networks: Networks,
     data: Subsamples,
     *,
-    method: NhanesMethod,
+    method: PriorOn,
     weight: float = 0.0,
     references: int = 1,
     generators: Sequence[torch.Generator] = (),
@@ -151,58 +147,3 @@ def measure(
         values["epoch"] += trained.epoch.tolist()
         values["test"] += [round(evaluate(trained.networks, j, data, n), 6) for j, n in enumerate(some)]
     return values | {"seconds": round(time.process_time() - start, 2)}
-
-
-@dataclass(frozen=True)
-class PlainTrained:
-    """The weights with the best validation ROC-AUC, that ROC-AUC, and its epoch (from 1)."""
-
-    state: dict[str, Tensor]
-    val: float
-    epoch: int
-
-
-def task_loss(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Binary cross-entropy on the logit."""
-    return F.binary_cross_entropy_with_logits(outputs.squeeze(1), targets)
-
-
-def objective(
-    method: NhanesMethod, weight: float, x: Tensor, references: int, generator: torch.Generator | None
-) -> Callable[[MLP, Tensor, Tensor], Tensor]:
-    """The loss of a batch, with the method's prior."""
-    if method.attribution == "none":
-        return lambda model, inputs, targets: task_loss(model(inputs), targets)
-    entry = find_method(method.attribution)
-    drawing = partial(entry.build, steps=references, references=x, generator=generator)
-    loss = AttributionLoss(task_loss, Gini(), weight, drawing if entry.needs_references else entry.method, outputs=None)
-    return lambda model, inputs, targets: loss(model, inputs, targets).total
-
-
-def train_one(
-    model: MLP,
-    x: Tensor,
-    targets: Tensor,
-    x_val: Tensor,
-    val_targets: Tensor,
-    *,
-    method: NhanesMethod,
-    weight: float = 0.0,
-    references: int = 1,
-    generator: torch.Generator | None = None,
-    epochs: int,
-    auc: Callable[[Tensor, Tensor], float] = lambda scores, targets: float(roc_auc(scores, targets)),
-) -> PlainTrained:
-    """Full-batch Adam; the model is left with its last weights."""
-    loss = objective(method, weight, x, references, generator)
-    optimizer = torch.optim.Adam(model.parameters(), lr=LEARNING_RATE)
-    best = PlainTrained({}, -1.0, 0)
-    for epoch in range(1, epochs + 1):
-        optimizer.zero_grad()
-        loss(model, x, targets).backward()
-        optimizer.step()
-        with torch.no_grad():
-            found = auc(model(x_val).squeeze(1), val_targets)
-        if found > best.val:
-            best = PlainTrained({name: value.clone() for name, value in model.state_dict().items()}, found, epoch)
-    return best
