@@ -8,8 +8,7 @@ import pytest
 from PIL import Image
 
 from axiograd.experiments.records import read
-from axiograd.experiments.rendering import page_of
-from axiograd.experiments.reproduce import ITEMS, find
+from axiograd.experiments.reproduce import ITEMS, find, page_of
 from axiograd.report import canvas
 
 RESULTS = Path(__file__).parents[2] / "results"
