@@ -54,12 +54,12 @@ def test_samples_are_forgotten_and_pages_are_turned(mine, photos, tmp_path, monk
 
 
 def test_no_proof_where_none_is_needed(mine, photos, tmp_path, monkeypatch):
-    from axiograd.cli import methods
+    from axiograd.cli import attributing
 
     def certify(*_args):
         raise AssertionError
 
-    monkeypatch.setattr(methods, "certify", certify)
+    monkeypatch.setattr(attributing, "certify", certify)
     options = (*SMALL, "-o", tmp_path / "o", "--no-figures", "--no-report", "--json")
     done = axiograd("explain", f"{mine}:build", photos, *options)
     assert done.code == 0, done.err

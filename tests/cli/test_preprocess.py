@@ -4,7 +4,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from axiograd.cli.preprocess import choose
+from axiograd.cli.inputs import choose
 from axiograd.datasets import IMAGENET, SQUEEZENET, TINY_IMAGENET
 from axiograd.errors import ConfigurationError
 

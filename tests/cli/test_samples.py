@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from axiograd.cli.preprocess import choose
+from axiograd.cli.inputs import choose
 from axiograd.cli.samples import read_samples
 from axiograd.cli.tables import TableOptions
 from axiograd.datasets import DamagedImageError

@@ -3,10 +3,10 @@
 import pytest
 
 from axiograd.datasets import catalogue, cifar10, imagenet, imagenet_sample, mnist, nhanes, tiny_imagenet
-from axiograd.datasets._source import Source
+from axiograd.datasets._source import DataSource
 from axiograd.errors import DataMissingError
 
-THING = Source("Thing", "thing", ("a.csv",), "https://example.org/thing", "MIT")
+THING = DataSource("Thing", "thing", ("a.csv",), "https://example.org/thing", "MIT")
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def test_root_then_shared_folder_then_cache(nowhere, monkeypatch):
 
 def test_a_distributions_folder_comes_last(nowhere):
     packaged = put(nowhere / "usr")
-    source = Source("Thing", "thing", ("a.csv",), "", "MIT", elsewhere=(str(packaged),))
+    source = DataSource("Thing", "thing", ("a.csv",), "", "MIT", elsewhere=(str(packaged),))
     assert source.require() == packaged
 
 

@@ -194,6 +194,6 @@ class Deadly(Failing):
 @pytest.mark.filterwarnings("error:.*ray_remote_args")  # gone from Ray 2.64
 def test_a_row_that_kills_every_worker_ends_the_run(tmp_path, cluster, monkeypatch):
     monkeypatch.setattr("axiograd.scale.engines._TRIES", 2)
-    with pytest.raises(AxiogradError, match=r"^Ray's workers died 2 times at rows 16 to 23 of .* goes on from them"):
+    with pytest.raises(AxiogradError, match=r"^Ray's workers died 2 times at rows 16 to 23 of .* resumes from them"):
         write(tmp_path / "rows", Deadly(source()), engine="ray", workers=1)
     assert len(pq.read_table(tmp_path / "rows")) >= 8

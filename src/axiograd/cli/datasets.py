@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import asdict
 
 from axiograd.cli import options
 from axiograd.cli.output import plain_table, speaking, words
@@ -20,20 +20,7 @@ def datasets(*, json: options.Json = False) -> None:
         from axiograd.datasets import catalogue
 
         entries = catalogue()
-        rows: list[dict[str, Any]] = [
-            {
-                "loader": e.loader,
-                "name": e.name,
-                "present": e.present,
-                "path": None if e.path is None else str(e.path),
-                "looked_in": [str(path) for path in e.looked_in],
-                "address": e.address,
-                "licence": e.licence,
-                "notes": e.notes,
-            }
-            for e in entries
-        ]
-        output.answer(rows)
+        output.answer([asdict(e) for e in entries])
         table = plain_table("", "data set", "where", "notes")
         for e in entries:
             mark = "[green]✓[/]" if e.present else "[red]✗[/]"

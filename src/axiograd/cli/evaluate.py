@@ -67,10 +67,10 @@ def evaluate(
     with speaking(as_json=json) as output:
         from functools import cache
 
+        from axiograd.cli.attributing import Methods, read_methods
         from axiograd.cli.evaluating import Measured, measure
         from axiograd.cli.inputs import read_inputs, read_model
         from axiograd.cli.masked import with_masks
-        from axiograd.cli.methods import Methods, read_methods
         from axiograd.runs.digests import digest, state_digest
 
         names = read_methods(methods)
@@ -130,9 +130,9 @@ def _drawn(samples: Any, limit: int | None, seed: int) -> Any:
 
 
 def _answer(measured: Any, methods: Any, samples: Any) -> dict[str, Any]:
-    import torch
+    from math import nan
 
-    from axiograd.attribution import Completeness
+    from axiograd.cli.attributing import relative
     from axiograd.cli.evaluating import LOCALISATION, MASKING, summary
 
     if not measured.done or "difference" not in measured.model:
@@ -143,9 +143,8 @@ def _answer(measured: Any, methods: Any, samples: Any) -> dict[str, Any]:
         values = measured.methods[name]
         row: dict[str, Any] = {"method": methods.title(name), "seconds_per_sample": summary(values["seconds"])["mean"]}
         if "delta" in values:
-            deltas = torch.tensor(values["delta"], dtype=torch.float64)
-            relative = Completeness.of(deltas, torch.tensor(differences, dtype=torch.float64), "zero").relative.tolist()
-            row["completeness_error"] = {"mean": summary(relative)["mean"], "max": max(relative)}
+            errors = [nan if error is None else error for error in relative(values["delta"], differences)]
+            row["completeness_error"] = {"mean": summary(errors)["mean"], "max": max(errors)}
         row |= {metric: summary(values[metric]) for metric in (*MASKING, *LOCALISATION) if metric in values}
         rows.append(row)
     regions = len(measured.methods[methods.names[0]].get(LOCALISATION[0], ()))

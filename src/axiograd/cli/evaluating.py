@@ -12,12 +12,10 @@ import torch
 from torch import Tensor
 
 from axiograd.attribution.methods import METHODS
-from axiograd.cli.attributing import labels_of, scores_of, select, targets_of
+from axiograd.cli.attributing import Methods, scored
 from axiograd.cli.classes import ClassNames
-from axiograd.cli.methods import Methods
 from axiograd.cli.samples import Samples
 from axiograd.errors import ConfigurationError, StorageError
-from axiograd.homogeneity.model import like_of
 from axiograd.metrics import Blur, best_overlap, energy_inside, masking_curves, pointing_game
 from axiograd.metrics.masking_value import MaskingValue
 from axiograd.runs.differences import differences, plain
@@ -85,25 +83,20 @@ def measure(
 ) -> Measured:
     """Add to what is measured until all samples are done."""
     model = methods.model
-    for places, x in samples.batches(batch, like_of(model), skip_damaged=skip_damaged, start=measured.done):
-        scores = scores_of(model, x)
-        named = names(scores.shape[1])
-        labels = _labels(samples, places, scores.shape[1], named)
-        wish = target if labels is not None or target != "label" else "predicted"
-        targets = targets_of(wish, scores, labels, named)
+    how: dict[str, Any] = {"target": target, "batch": batch, "skip_damaged": skip_damaged, "names": names}
+    for one in scored(model, samples, start=measured.done, judged=True, **how):
+        x, labels, targets = one.inputs, one.labels, one.targets
         if "accuracy" in wanted and labels is not None:
-            measured.add(None, _accuracy(scores, torch.tensor(labels)))
-        zero = scores_of(model, torch.zeros_like(x[:1])).expand_as(scores)
-        difference = (select(scores, targets) - select(zero, targets)).double()
-        measured.add(None, {"difference": difference})
-        seen, regions = _regions(samples, places) if "localisation" in wanted else ([], None)
+            measured.add(None, _accuracy(one.scores, torch.tensor(labels)))
+        measured.add(None, {"difference": one.difference})
+        seen, regions = _regions(samples, one.places) if "localisation" in wanted else ([], None)
         for name in methods.names:
             spent = methods.costs[name].seconds
-            attribution = methods.attribute(name, x, targets, first=places[0])
+            attribution = methods.attribute(name, x, targets, first=one.places[0])
             seconds = (methods.costs[name].seconds - spent) / len(x)
             values = {"seconds": torch.full((len(x),), seconds)}
             if "completeness" in wanted and METHODS[name].adds_up:
-                values["delta"] = attribution.double().flatten(1).sum(1) - difference
+                values["delta"] = attribution.double().flatten(1).sum(1) - one.difference
             if "masking" in wanted:
                 right = targets if labels is None else torch.tensor(labels, device=x.device)
                 background = _background(masking, x)
@@ -112,7 +105,7 @@ def measure(
             if regions is not None:
                 values |= _localisation(attribution[seen], regions)
             measured.add(name, values)
-        measured.done = places[-1] + 1
+        measured.done = one.places[-1] + 1
         measured.save(out)
         progress(measured.done)
     return measured
@@ -126,16 +119,6 @@ def _background(masking: str, inputs: Tensor) -> MaskingValue:
         return "mean" if masking == "mean" else "zero"
     small = inputs.dim() == _IMAGES and min(inputs.shape[-2:]) <= Blur().kernel_size // 2
     return "mean" if small else None
-
-
-def _labels(samples: Samples, places: list[int], n_outputs: int, names: ClassNames) -> list[int] | None:
-    known = labels_of(samples, places, n_outputs, names)
-    if known is None and samples.labels is not None:
-        raise ConfigurationError(
-            f"{samples.source} has {len(samples.classes) or max(samples.labels) + 1} classes and the model {n_outputs} "
-            "outputs, so which output is which class is unknown: give the model's class names by --classes FILE."
-        )
-    return known
 
 
 def _regions(samples: Samples, places: list[int]) -> tuple[list[int], Tensor | None]:

@@ -12,10 +12,9 @@ from axiograd.cli.output import Output, plain_table, speaking, words
 from axiograd.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from axiograd.cli.attributing import AttributedSample
+    from axiograd.cli.attributing import AttributedSample, Methods
     from axiograd.cli.classes import ClassNames
     from axiograd.cli.inputs import Given
-    from axiograd.cli.methods import Methods
     from axiograd.cli.picturing import Story, Wishes
     from axiograd.cli.samples import Samples
 
@@ -85,10 +84,10 @@ def explain(
     if kind not in KINDS:
         raise ConfigurationError(f"--kind {kind}: choose one of {', '.join(KINDS)}.")
     with speaking(as_json=json) as output:
+        from axiograd.cli.attributing import Methods, read_methods
         from axiograd.cli.explain_text import explain_text, texts_wanted
         from axiograd.cli.inputs import read_inputs, read_model
         from axiograd.cli.masked import with_masks
-        from axiograd.cli.methods import Methods, read_methods
         from axiograd.cli.picturing import Wishes
         from axiograd.runs.files import check_writable
 

@@ -5,19 +5,35 @@ from __future__ import annotations
 import inspect
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, get_args
 
+from torch import nn
 from typer.models import OptionInfo
 
+from axiograd._names import choose_from
 from axiograd.cli.classes import ClassNames
 from axiograd.cli.options import PixelOptions, ReadingOptions, read_list, read_settings
-from axiograd.cli.preprocess import choose
 from axiograd.cli.samples import Samples, check_width, read_samples
 from axiograd.cli.tables import TableOptions
+from axiograd.datasets import CAFFE, IMAGENET, PIXELS, SQUEEZENET, TINY_IMAGENET
+from axiograd.errors import ConfigurationError
 from axiograd.loading.loaded import Loaded, load
 from axiograd.loading.prepared import Prepared
+from axiograd.loading.specs import guess_shape
+
+PRESETS = {
+    "imagenet": IMAGENET,
+    "squeezenet": SQUEEZENET,
+    "caffe": CAFFE,
+    "tiny-imagenet": TINY_IMAGENET,
+    "pixels": PIXELS,
+}
+#: What the known weights of our models were trained with; the others saw ImageNet as the paper prepares it.
+OF_MODEL = {"squeezenet1_1": "squeezenet", "resnet18": "tiny-imagenet", "resnet50": "caffe", "dncnn": "pixels"}
+_RGB = 3
 
 
 class Given(Loaded):
@@ -43,6 +59,50 @@ class Given(Loaded):
         if self.pixels is not None and not any(options.given.values()):
             return self.pixels
         return choose(self.base, self.model, known=self.known, **options.given)
+
+
+def choose(
+    spec: str,
+    model: nn.Module,
+    *,
+    known: bool = False,
+    preset: str | None = None,
+    size: int | None = None,
+    mean: str | None = None,
+    std: str | None = None,
+) -> Prepared:
+    """What the options say, else what the `known` weights of the model were trained with, else a guess.
+
+    >>> print(choose("squeezenet1_1", nn.Conv2d(3, 8, 3), known=True, size=64))
+    short side 64, centre crop 64, BGR, values 0 to 255, minus (103.939, 116.779, 123.68)
+    """
+    try:
+        shape = guess_shape(model)
+    except ConfigurationError:
+        shape = (_RGB,)
+    grey = shape[0] == 1
+    named = preset or OF_MODEL.get(spec.removeprefix("x"), "pixels" if grey else "imagenet")
+    if named not in PRESETS:
+        raise ConfigurationError(f"--preprocess {named}: {choose_from(named, PRESETS)}.")
+    transform = PRESETS[named]
+    if mean is not None or std is not None:
+        centre, spread = _numbers("--mean", mean, 0.0), _numbers("--std", std, 1.0)
+        if min(spread) <= 0:
+            raise ConfigurationError(f"--std {std}: standard deviations are positive.")
+        transform = replace(transform, mean=centre, std=spread, white=1.0, bgr=False)
+    if size is not None:
+        transform = replace(transform, resize=size, crop=size)
+    return Prepared(transform, grey, guessed=not (known or preset or mean or std))
+
+
+def _numbers(option: str, given: str | None, default: float) -> tuple[float, ...]:
+    try:
+        found = (default,) if given is None else tuple(float(part) for part in given.split(","))
+    except ValueError:
+        found = ()
+    if len(found) not in {1, _RGB}:
+        raise ConfigurationError(f"{option} {given}: expected one number or three, for example 0.485,0.456,0.406.")
+    return found * _RGB if len(found) == 1 else found
 
 
 def read_model(spec: str, weights: str | None, settings: list[str] | None, *, download: bool = False) -> Given:

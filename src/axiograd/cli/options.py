@@ -163,7 +163,7 @@ class PixelOptions:
 
     @property
     def given(self) -> dict[str, Any]:
-        """As `axiograd.cli.preprocess.choose` takes them."""
+        """As `axiograd.cli.inputs.choose` takes them."""
         return {"preset": self.preprocess, "size": self.size, "mean": self.mean, "std": self.std}
 
 

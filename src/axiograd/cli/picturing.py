@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import torch
 from torch import Tensor
 
-from axiograd.cli.attributing import AttributedSample, relative
+from axiograd.cli.attributing import AttributedSample, Methods, relative
 from axiograd.cli.classes import ClassNames
 from axiograd.cli.inputs import Given
 from axiograd.cli.masked import outlined, share_inside
-from axiograd.cli.methods import Methods
 from axiograd.cli.samples import Samples
 from axiograd.runs.streamed import StreamedTensors
 
@@ -66,7 +65,7 @@ class Story:
         return (
             each.inputs
             if self.samples.pixels is None
-            else outlined(self.samples.pixels.picture(each.inputs), each.mask)
+            else outlined(self.samples.pixels.transform.picture(each.inputs), each.mask)
         )
 
     def inside(self, each: AttributedSample) -> dict[str, str]:

@@ -230,7 +230,7 @@ def _tensors(data: TensorData, pixels: Prepared, tables: TableOptions) -> Sample
     return Samples(
         data.name,
         names,
-        lambda i: pixels.normalise(data.inputs[i]),
+        lambda i: pixels.transform.normalise(data.inputs[i]),
         str(replace(pixels, transform=replace(pixels.transform, resize=None, crop=None))),
         pixels.zero,
         labels,

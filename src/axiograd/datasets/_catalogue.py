@@ -7,11 +7,11 @@ from axiograd.datasets._cifar10 import BINARY, FOLDERS
 from axiograd.datasets._imagenet import IMAGENET_FOLDERS, SAMPLE
 from axiograd.datasets._mnist import FASHION_MNIST, MNIST
 from axiograd.datasets._nhanes import AUTHORS, RECONSTRUCTED
-from axiograd.datasets._source import Source
+from axiograd.datasets._source import DataSource
 from axiograd.datasets._tiny_imagenet import TINY_20, TINY_200
 from axiograd.datasets.tensors import Root
 
-SOURCES: dict[str, Source] = {
+SOURCES: dict[str, DataSource] = {
     "nhanes (authors)": AUTHORS,
     "nhanes (reconstructed)": RECONSTRUCTED,
     "mnist": MNIST,
@@ -56,7 +56,7 @@ def catalogue(root: Root = None) -> tuple[Entry, ...]:
     return tuple(entries.values())
 
 
-def entry(loader: str, source: Source, root: Root) -> Entry:
+def entry(loader: str, source: DataSource, root: Root) -> Entry:
     """The state of one source."""
     path = source.locate(root)
     looked = source.looked_in(root)

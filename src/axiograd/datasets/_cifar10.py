@@ -5,15 +5,15 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from axiograd.datasets._source import Source
+from axiograd.datasets._source import DataSource
 from axiograd.datasets.folders import image_folder
 from axiograd.datasets.tensors import Root, TensorData, check_choice
 from axiograd.errors import DataMissingError, StorageError
 
 NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 ADDRESS = "https://www.cs.toronto.edu/~kriz/cifar.html"
-FOLDERS = Source("CIFAR-10", "cifar10", ("train", "test"), ADDRESS, "not stated", "train/<class>/*.png")
-BINARY = Source(
+FOLDERS = DataSource("CIFAR-10", "cifar10", ("train", "test"), ADDRESS, "not stated", "train/<class>/*.png")
+BINARY = DataSource(
     "CIFAR-10 (binary version)",
     "cifar-10-batches-bin",
     ("data_batch_1.bin", "test_batch.bin"),

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from functools import cache
 from importlib import resources
 
-from axiograd.datasets._source import Source
+from axiograd.datasets._source import DataSource
 from axiograd.datasets.folders import ImageFiles, Transform, image_folder
 from axiograd.datasets.tensors import Root, check_choice
 from axiograd.datasets.transforms import IMAGENET, Augment
 from axiograd.errors import StorageError
 
-IMAGENET_FOLDERS = Source(
+IMAGENET_FOLDERS = DataSource(
     "ImageNet (ILSVRC 2012)",
     "imagenet",
     ("val",),
@@ -19,7 +19,7 @@ IMAGENET_FOLDERS = Source(
     "research use, after registration",
     "train/<wnid>/*.JPEG and val/<wnid>/*.JPEG",
 )
-SAMPLE = Source(
+SAMPLE = DataSource(
     "ImageNet photos",
     "imagenet-sample",
     ("labels.csv",),

@@ -8,15 +8,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from axiograd.datasets._source import Source
+from axiograd.datasets._source import DataSource
 from axiograd.datasets.tensors import Root, TensorData, check_choice
 from axiograd.errors import StorageError
 
 FILES = tuple(f"{part}-{what}-ubyte.gz" for part in ("train", "t10k") for what in ("images-idx3", "labels-idx1"))
 UNSIGNED_BYTE = 8
 
-MNIST = Source("MNIST", "mnist", FILES, "https://ossci-datasets.s3.amazonaws.com/mnist/", "CC BY-SA 3.0")
-FASHION_MNIST = Source(
+MNIST = DataSource("MNIST", "mnist", FILES, "https://ossci-datasets.s3.amazonaws.com/mnist/", "CC BY-SA 3.0")
+FASHION_MNIST = DataSource(
     "Fashion-MNIST",
     "fashion-mnist",
     FILES,
@@ -48,7 +48,7 @@ def fashion_mnist(split: str = "train", root: Root = None) -> TensorData:
     return read_split(FASHION_MNIST, split, root, CLOTHES)
 
 
-def read_split(source: Source, split: str, root: Root, names: tuple[str, ...]) -> TensorData:
+def read_split(source: DataSource, split: str, root: Root, names: tuple[str, ...]) -> TensorData:
     """The images and labels of a split."""
     check_choice("split", split, ("train", "test"))
     folder = source.require(root)
@@ -65,7 +65,7 @@ def read_idx(path: Path) -> Tensor:
     try:
         content = gzip.decompress(path.read_bytes())
     except (OSError, EOFError) as error:
-        raise StorageError(f"{path} is damaged: {error}") from error
+        raise StorageError(f"{path} is damaged: {str(error).rstrip('.')}.") from error
     if len(content) < 4 or content[:2] != b"\0\0" or content[2] != UNSIGNED_BYTE:  # noqa: PLR2004  (the header's size)
         raise StorageError(f"{path} is not an idx file of bytes: it begins with {content[:4].hex()}.")
     axes = content[3]

@@ -10,14 +10,14 @@ from typing import Literal
 import numpy as np
 import torch
 
-from axiograd.datasets._source import Source
+from axiograd.datasets._source import DataSource
 from axiograd.datasets.tensors import Root, TensorData, check_choice
 from axiograd.errors import DataMissingError, StorageError
 
 #: Git's name for the authors' feature file.
 AUTHORS_BLOB = "5dd8543ad05a7b0d39173bc1080b6e6f6d76efa3"
 
-AUTHORS = Source(
+AUTHORS = DataSource(
     "NHANES I (the authors' file)",
     "nhanes",
     ("X_sparsity.csv", "y_sparsity.npy"),
@@ -25,7 +25,7 @@ AUTHORS = Source(
     "US government, public use",
     "13,442 subjects × 118 features, as in the paper; checked by its git blob id",
 )
-RECONSTRUCTED = Source(
+RECONSTRUCTED = DataSource(
     "reconstructed NHANES I",
     "nhanes",
     ("nhanes_reconstructed.csv.gz",),
@@ -48,7 +48,7 @@ def nhanes(root: Root = None, *, source: Literal["auto", "authors", "reconstruct
     return read_reconstructed(RECONSTRUCTED.require(root) / RECONSTRUCTED.files[0])
 
 
-def missing(source: Source, root: Root) -> str:
+def missing(source: DataSource, root: Root) -> str:
     """The message of the error that this source raises."""
     try:
         source.require(root)
@@ -74,7 +74,7 @@ def read_reconstructed(path: Path) -> TensorData:
     try:
         text = gzip.decompress(path.read_bytes()).decode()
     except (OSError, EOFError, UnicodeDecodeError) as error:
-        raise StorageError(f"{path} is damaged: {error}") from error
+        raise StorageError(f"{path} is damaged: {str(error).rstrip('.')}.") from error
     names, rows = read_table(text, path)
     if names[:2] != ("seqn", "y_survived15"):
         raise StorageError(f"{path} begins with the columns {names[:2]}, expected seqn, y_survived15.")
@@ -95,7 +95,7 @@ def read_table(text: str, path: Path) -> tuple[tuple[str, ...], np.ndarray[tuple
         rows = [[words[cell] if cell in words else float(cell) for cell in row] for row in reader]
         return header, np.array(rows, dtype=np.float64).reshape(-1, len(header))
     except ValueError as error:
-        raise StorageError(f"{path}, line {reader.line_num}: {error}") from error
+        raise StorageError(f"{path}, line {reader.line_num}: {str(error).rstrip('.')}.") from error
 
 
 def git_blob_id(content: bytes) -> str:

@@ -9,10 +9,10 @@ from axiograd.errors import DataMissingError
 
 
 @dataclass(frozen=True)
-class Source:
+class DataSource:
     """The files of a data set, in a folder of the data root.
 
-    >>> Source("Nothing", "nothing", ("a.csv",), "https://example.org", "MIT").locate("/nowhere") is None
+    >>> DataSource("Nothing", "nothing", ("a.csv",), "https://example.org", "MIT").locate("/nowhere") is None
     True
     """
 

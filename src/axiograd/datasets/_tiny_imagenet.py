@@ -7,13 +7,13 @@ from torch import Tensor
 
 from axiograd._boxes import covered_pixels
 from axiograd.datasets._imagenet import imagenet_classes
-from axiograd.datasets._source import Source
+from axiograd.datasets._source import DataSource
 from axiograd.datasets.folders import ImageFiles, Transform, image_files
 from axiograd.datasets.tensors import Root, check_choice
 from axiograd.datasets.transforms import PIXELS
 from axiograd.errors import StorageError
 
-TINY_20 = Source(
+TINY_20 = DataSource(
     "Tiny ImageNet, 20 classes",
     "tiny-imagenet-20",
     ("classes.txt", "train", "val"),
@@ -21,7 +21,7 @@ TINY_20 = Source(
     "research use",
     "every tenth of the 200 classes; val/<wnid>/images like train",
 )
-TINY_200 = Source(
+TINY_200 = DataSource(
     "Tiny ImageNet",
     "tiny-imagenet-200",
     ("wnids.txt", "train", "val"),
@@ -108,7 +108,7 @@ def box_tensor(files: list[tuple[Path, int]], known: dict[str, list[str]]) -> Te
         corners = torch.tensor([[int(value) for value in known[path.name]] for path, _ in files])
         return corners + torch.tensor([0, 0, 1, 1])
     except KeyError as error:
-        raise StorageError(f"no bounding box for {error.args[0]}") from error
+        raise StorageError(f"there is no bounding box for {error.args[0]}.") from error
 
 
 def box_masks(boxes: Tensor, height: int, width: int) -> Tensor:

@@ -178,11 +178,7 @@ def _end_with_mask(source: Path, name: str) -> str:
 def _drawn(known: str | tuple[Box, ...], size: tuple[int, int]) -> Image:
     """The mask of an image of so many pixels, width first, as grey."""
     if isinstance(known, str):
-        try:
-            with pillow().open(known) as file:
-                mask: Image = file.convert("L")
-        except (OSError, SyntaxError, ValueError) as error:
-            raise StorageError(f"the mask {known} cannot be read: {str(error).rstrip('.')}.") from error
+        mask = open_mask(known)
         if mask.size != size:
             raise StorageError(
                 f"the mask {known} has {mask.width} × {mask.height} pixels, and its image {size[0]} × {size[1]}: save "
@@ -195,6 +191,16 @@ def _drawn(known: str | tuple[Box, ...], size: tuple[int, int]) -> Image:
     covered = covered_pixels(torch.tensor(known), height, width).any(0)
     drawn: Image = pillow().fromarray((covered.numpy() * 255).astype("uint8"))
     return drawn
+
+
+def open_mask(path: str | Path) -> Image:
+    """The PNG file of a mask, as grey."""
+    try:
+        with pillow().open(path) as file:
+            mask: Image = file.convert("L")
+    except (OSError, SyntaxError, ValueError) as error:
+        raise StorageError(f"the mask {path} cannot be read: {str(error).rstrip('.')}.") from error
+    return mask
 
 
 def _moved(mask: Image, transform: Any, seed: Sequence[int]) -> Tensor:

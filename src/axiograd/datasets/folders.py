@@ -251,7 +251,7 @@ def examine(path: Path) -> Skipped | None:
 
 
 def damage() -> tuple[type[Exception], ...]:
-    """What Pillow raises for files that are no images, cut off, or broken inside."""
+    """What Pillow raises for files that are not images, are cut off, or broken inside."""
     bomb: Any = pillow().DecompressionBombError
     large: Any = pillow().DecompressionBombWarning  # where warnings are errors
     return (OSError, SyntaxError, ValueError, EOFError, IndexError, bomb, large)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from axiograd.datasets.folder_masks import open_mask
 from axiograd.datasets.folders import decode, image_folder
 from axiograd.datasets.tensors import TensorData
-from axiograd.datasets.transforms import PIXELS, Preprocess, pillow
+from axiograd.datasets.transforms import PIXELS, Preprocess
 from axiograd.errors import ConfigurationError, DataMissingError, InputError, StorageError
 from axiograd.runs.tensors import load_tensors
 
@@ -82,12 +83,12 @@ class Pictures:
         if self.pixels is None:
             image = decode(Path(self.paths[index]))
             return self.transform(image.convert("L").convert("RGB"))[:1] if self.grey else self.transform(image)
-        return self._normalise(self.pixels[index])
+        return self.transform.normalise(self.pixels[index])
 
     def batch(self, rows: Sequence[int]) -> Tensor:
         """Several of them; all must have one size."""
         if self.pixels is not None:
-            return self._normalise(self.pixels[list(rows)])
+            return self.transform.normalise(self.pixels[list(rows)])
         read = [self.read(row) for row in rows]
         if len(shapes := {tuple(one.shape) for one in read}) > 1:
             raise InputError(
@@ -97,20 +98,13 @@ class Pictures:
 
     def picture(self, index: int) -> NDArray[np.uint8]:
         """What people see, [height, width, 3] bytes: what the network is given, in colours."""
-        seen = self.transform.invert(self._rgb(self.read(index))).clamp(0, 1)
-        return np.asarray((seen * 255).round().byte().permute(1, 2, 0))
+        return np.asarray((self.transform.picture(self.read(index)) * 255).round().byte().permute(1, 2, 0))
 
-    def normalise(self, pixels: Tensor) -> Tensor:
-        """Values in [0, 1] to what the network takes."""
-        return self._normalise(pixels)
-
-    def _rgb(self, values: Tensor) -> Tensor:
-        return values if values.shape[-3] == _RGB else values.expand(*values.shape[:-3], _RGB, -1, -1)
-
-    def _normalise(self, pixels: Tensor) -> Tensor:
-        if pixels.shape[-3] == _RGB:
-            return self.transform.normalise(pixels)
-        return (pixels * self.transform.white - self.transform.mean[0]) / self.transform.std[0]
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Height and width of all images, as the network is given them."""
+        height, width = self.read(0).shape[-2:]
+        return int(height), int(width)
 
     def description(self) -> dict[str, Any]:
         """All but pixels in memory, as JSON has it."""
@@ -120,7 +114,7 @@ class Pictures:
             "classes": list(self.classes),
             "targets": self.targets.tolist(),
             "names": list(self.names),
-            "transform": asdict(self.transform),
+            "transform": self.transform.to_dict(),
             "grey": self.grey,
             "paths": list(self.paths),
         }
@@ -128,14 +122,12 @@ class Pictures:
     @classmethod
     def described(cls, content: Mapping[str, Any], pixels: Tensor | None = None) -> Pictures:
         """From a description."""
-        transform = dict(content["transform"])
-        transform |= {name: tuple(transform[name]) for name in ("mean", "std")}
         return cls(
             content["name"],
             tuple(content["classes"]),
             torch.tensor(content["targets"], dtype=torch.long),
             tuple(content["names"]),
-            Preprocess(**transform),
+            Preprocess.from_dict(content["transform"]),
             bool(content["grey"]),
             tuple(content["paths"]),
             pixels,
@@ -246,13 +238,4 @@ def marked(
 
 def read_mask(path: Path) -> Mask:
     """A grey PNG: more than half white is marked."""
-    try:
-        with pillow().open(path) as image:
-            return np.asarray(image.convert("L")) > 127  # noqa: PLR2004  # half of 255
-    except (OSError, SyntaxError, ValueError) as error:
-        raise StorageError(f"the mask {path} cannot be read: {str(error).rstrip('.')}.") from error
-
-
-def resized(pictures: Pictures, size: int) -> Pictures:
-    """The same images at another size."""
-    return replace(pictures, transform=replace(pictures.transform, resize=size, crop=size))
+    return np.asarray(open_mask(path)) > 127  # noqa: PLR2004  # half of 255

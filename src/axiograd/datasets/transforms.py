@@ -60,8 +60,9 @@ class Preprocess:
         return to_tensor(mask)[:1]
 
     def normalise(self, pixels: Tensor) -> Tensor:
-        """Values in [0, 1], RGB, to what the network expects: [3, …] or [n, 3, …]."""
-        mean, std = (pixels.new_tensor(values)[:, None, None] for values in (self.mean, self.std))
+        """Values in [0, 1], RGB or grey, to what the network expects: [channels, …] or [n, channels, …]."""
+        n = pixels.shape[-3]
+        mean, std = (pixels.new_tensor(values[:n])[:, None, None] for values in (self.mean, self.std))
         ordered = pixels.flip(-3) if self.bgr else pixels
         return (ordered * self.white - mean) / std
 
@@ -70,6 +71,11 @@ class Preprocess:
         mean, std = (inputs.new_tensor(values)[:, None, None] for values in (self.mean, self.std))
         pixels = (inputs * std + mean) / self.white
         return pixels.flip(-3) if self.bgr else pixels
+
+    def picture(self, inputs: Tensor) -> Tensor:
+        """What people see of inputs, also of grey ones: RGB in [0, 1]."""
+        colours = inputs if inputs.shape[-3] == _RGB else inputs.expand(*inputs.shape[:-3], _RGB, -1, -1)
+        return self.invert(colours).clamp(0, 1)
 
     def to_dict(self) -> dict[str, Any]:
         """For a file's header."""

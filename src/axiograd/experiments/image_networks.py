@@ -123,10 +123,10 @@ Images = ImageFiles | Shapes
 
 
 @lru_cache(maxsize=4)
-def images(family: Family, setting: Setting, n_shapes: int = 200) -> Images:
+def images(family: Family, setting: Setting) -> Images:
     """The images that a family is measured on."""
     if setting.scale == "quick":
-        return Shapes("test", n_shapes, family.preprocess, setting.seed)
+        return Shapes("test", 200, family.preprocess, setting.seed)
     if setting.scale == "full":
         return imagenet("val", setting.full_scale()[0], transform=family.preprocess)
     if family.key == "resnet18":

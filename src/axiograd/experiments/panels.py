@@ -188,7 +188,7 @@ def figure(records: Records, photos: dict[int, Any] | None = None) -> Any:
             canvas.write_text(line[0].set_ylabel(label, fontsize=canvas.SMALL))
             if picture is not None:
                 seen = contrast * family.preprocess.normalise(to_pixels(picture))
-                line[0].imshow(to_image(family.preprocess.invert(seen).clamp(0, 1)))
+                line[0].imshow(to_image(family.preprocess.picture(seen)))
             for each, values in zip(line[-len(columns(family)) :], tensors["maps"][half], strict=True):
                 each.imshow(values.numpy(), cmap=matplotlib_map(), vmin=-BYTE, vmax=BYTE, interpolation="nearest")
     averaged = "averaged over 2 × 2 pixels" if (pieces[0][0].preprocess.crop or 0) > LARGEST else ""
@@ -215,7 +215,7 @@ def private_figure(records: Records, setting: Setting) -> Any:
     try:
         data = image_networks.images(family, setting)
         chosen = {piece.key["image"] for piece in records.pieces}
-        return figure(records, {index: family.preprocess.invert(data[index][0]).clamp(0, 1) for index in chosen})
+        return figure(records, {index: family.preprocess.picture(data[index][0]) for index in chosen})
     except DataMissingError:
         return None
 

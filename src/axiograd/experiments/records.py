@@ -133,7 +133,7 @@ def read(path: str | os.PathLike[str]) -> Records:
         pieces = [Piece(p["key"], p["values"], p["command"], p["versions"]) for p in content["pieces"]]
         data, settings, missing = content["data"], dict(content["settings"]), str(content.get("missing", ""))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise StorageError(f"{path} does not hold the records of an experiment: {error!r}") from error
+        raise StorageError(f"{path} does not hold the records of an experiment: {error!r}.") from error
     # Not by the constructor, which would read the file again.
     records = Records.__new__(Records)
     records.path, records.data, records.settings, records.pieces = Path(path), data, settings, pieces
@@ -186,7 +186,7 @@ def markdown_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> s
     """
     lines = [header, *rows]
     if wrong := [line for line in lines if len(line) != len(header)]:
-        raise ConfigurationError(f"a table of {len(header)} columns, but a row of {len(wrong[0])}: {wrong[0]}")
+        raise ConfigurationError(f"a table of {len(header)} columns, but a row of {len(wrong[0])}: {wrong[0]}.")
     written = [f"| {' | '.join('' if cell is None else _escape(str(cell)) for cell in line)} |" for line in lines]
     return "\n".join([written[0], "|" + "---|" * len(header), *written[1:]])
 

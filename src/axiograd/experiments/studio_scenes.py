@@ -38,7 +38,7 @@ class Scene:
 
     def normalised(self, data: TensorData) -> TensorData:
         """As the network takes them."""
-        return replace(data, inputs=self.pictures(data).normalise(data.inputs))
+        return replace(data, inputs=self.transform.normalise(data.inputs))
 
 
 @cache

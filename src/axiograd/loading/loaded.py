@@ -90,7 +90,7 @@ def schema_of(recipe: BuildRecipe | None, path: str | Path) -> Schema | None:
     try:
         return Schema.from_dict(recipe.table)
     except (ValueError, TypeError, KeyError, AttributeError, ConfigurationError) as error:
-        raise StorageError(f"{path} has a recipe that cannot be read: {str(error)[:200]}") from error
+        raise StorageError(f"{path} has a recipe that cannot be read: {str(error)[:200].rstrip('.')}.") from error
 
 
 def _pixels(recipe: BuildRecipe | None, path: str | Path) -> Prepared | None:
@@ -100,4 +100,4 @@ def _pixels(recipe: BuildRecipe | None, path: str | Path) -> Prepared | None:
     try:
         return Prepared(Preprocess.from_dict(recipe.pixels), grey=recipe.shape[0] == 1)
     except (ValueError, TypeError, KeyError) as error:
-        raise StorageError(f"{path} has a recipe that cannot be read: {str(error)[:200]}") from error
+        raise StorageError(f"{path} has a recipe that cannot be read: {str(error)[:200].rstrip('.')}.") from error

@@ -13,8 +13,6 @@ from axiograd.datasets import Preprocess
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-_RGB = 3
-
 
 @dataclass(frozen=True)
 class Prepared:
@@ -29,17 +27,6 @@ class Prepared:
         if self.grey:
             return self.transform(image.convert("L").convert("RGB"), seed)[:1]
         return self.transform(image, seed)
-
-    def normalise(self, pixels: Tensor) -> Tensor:
-        """[0, 1] to what the model takes."""
-        if pixels.shape[-3] == _RGB:
-            return self.transform.normalise(pixels)
-        return (pixels * self.transform.white - self.transform.mean[0]) / self.transform.std[0]
-
-    def picture(self, inputs: Tensor) -> Tensor:
-        """What was seen, as pixels in [0, 1]."""
-        channels = inputs if inputs.shape[-3] == _RGB else inputs.expand(*inputs.shape[:-3], _RGB, -1, -1)
-        return self.transform.invert(channels).clamp(0, 1)
 
     @property
     def zero(self) -> str:

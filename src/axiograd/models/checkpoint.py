@@ -45,10 +45,10 @@ def read_state_dict(path: str | Path) -> dict[str, Tensor]:
     except pickle.UnpicklingError as error:
         raise StorageError(
             f"{path} is damaged, or holds more than tensors; it was not executed. "
-            f"torch.load(weights_only=True) said: {str(error).splitlines()[0]}"
+            f"torch.load(weights_only=True) said: {str(error).splitlines()[0].rstrip('.')}."
         ) from error
     except (OSError, EOFError, RuntimeError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise StorageError(f"{path} is not a complete checkpoint: {error}") from error
+        raise StorageError(f"{path} is not a complete checkpoint: {str(error).rstrip('.')}.") from error
     return unwrap(content, path)
 
 
@@ -80,7 +80,7 @@ def read_npz(path: Path) -> dict[str, Tensor]:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
             return {key: torch.from_numpy(np.ascontiguousarray(arrays[key])) for key in arrays.files}
     except (OSError, EOFError, TypeError, ValueError, zipfile.BadZipFile) as error:
-        raise StorageError(f"{path} is not a complete NPZ file of plain arrays: {error}") from error
+        raise StorageError(f"{path} is not a complete NPZ file of plain arrays: {str(error).rstrip('.')}.") from error
 
 
 def load_into(model: nn.Module, state: Mapping[str, Tensor], *, model_name: str, source: str) -> None:
@@ -105,7 +105,7 @@ def load_into(model: nn.Module, state: Mapping[str, Tensor], *, model_name: str,
             advice = "load weights with biases into the regular model and convert it with axiograd.to_xdnn"
         raise ConfigurationError(
             f"{source} does not fit {model_name!r}: missing {shorten(missing)}; "
-            f"unexpected {shorten(unexpected)}; {advice}"
+            f"unexpected {shorten(unexpected)}; {advice}."
         )
 
 

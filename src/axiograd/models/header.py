@@ -85,7 +85,7 @@ def _checked(content: Any) -> BuildRecipe:
     if wrong := [
         key for key, kind in (kinds | further).items() if key in content and not isinstance(content[key], kind)
     ]:
-        raise TypeError(f"its {wrong[0]} is {repr(content[wrong[0]])[:80]}")
+        raise TypeError(f"its {wrong[0]} is {repr(content[wrong[0]])[:80]}.")
     shape, classes = content["shape"], content.get("classes", [])
     if not shape or not all(type(size) is int and size > 0 for size in shape) or math.prod(shape) > LARGEST_INPUT:
         raise ValueError(f"inputs of shape {str(shape)[:80]}; at most {LARGEST_INPUT:,} values are allowed.")

@@ -87,7 +87,7 @@ def write_attributions(
     part_rows: int = 1024,
     progress: bool | None = None,
 ) -> Statistics:
-    """Attribute every row of a source into a folder of Parquet parts; the same call goes on after an interruption.
+    """Attribute every row of a source into a folder of Parquet parts; the same call resumes after an interruption.
 
     The rows, the schema and its metadata are the same from both engines. Ray's workers are actors of one core each,
     which Ray Data starts again if they die; with `address`, on the machines of a cluster that see `out`.
@@ -186,7 +186,7 @@ def _told(ray: Any, rows: Iterator[Any]) -> Iterator[Any]:
         cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error
         raise AxiogradError(
             f"Ray's workers failed: {type(cause).__name__}: {first_line(cause)}. The parts that are written stay, and "
-            "the same call goes on from them; the plain engine shows where it happens."
+            "the same call resumes from them; the plain engine shows where it happens."
         ) from error
 
 
@@ -214,6 +214,6 @@ class RayWorker:
             first, last = number * work.part_rows, min((number + 1) * work.part_rows, work.rows) - 1
             raise AxiogradError(
                 f"Ray's workers died {work.tries} times at rows {first} to {last} of {work.source.name}: one of them "
-                "may need more memory than there is. The parts that are written stay, and the same call goes on from "
+                "may need more memory than there is. The parts that are written stay, and the same call resumes from "
                 "them; the plain engine shows where it happens."
             )

@@ -1,4 +1,4 @@
-"""A folder of numbered Parquet parts: each appears whole or not at all, and a run goes on from those that are there."""
+"""A folder of numbered Parquet parts: each appears whole or not at all, and a run resumes from those that are there."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from axiograd.scale.table import pyarrow
 #: Beside the parts; readers of Parquet folders pass over names that begin with an underscore or a dot.
 RUN, STATISTICS = "_run.json", "_statistics.json"
 _PART = re.compile(r"part-(\d{6})\.parquet")
-_KEPT = "The parts that are written are whole and stay readable, and the same command goes on from them"
+_KEPT = "The parts that are written are whole and stay readable, and the same command resumes from them"
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Folder:
         return marks.stat().st_size
 
     def write(self, number: int, table: Any) -> None:
-        """Write one part beside its place and rename it, so that a killed worker leaves none by halves."""
+        """Write one part beside its place and rename it, so that a killed worker leaves no half of one."""
         pa = pyarrow()
         target = self.part(number)
         try:

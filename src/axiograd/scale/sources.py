@@ -21,7 +21,7 @@ INPUTS, LABELS = ("image", "img", "x", "features", "pixel_values"), ("label", "l
 
 
 @dataclass(frozen=True)
-class Samples:
+class SourceRows:
     """Some rows: their names, their inputs or why there are none, and their classes (None where there are none)."""
 
     names: list[str]
@@ -40,7 +40,7 @@ class Source(Protocol):
 
     def __len__(self) -> int: ...
 
-    def read(self, start: int, stop: int) -> Samples:
+    def read(self, start: int, stop: int) -> SourceRows:
         """The rows from `start` to `stop`."""
 
     def _run_identity(self) -> dict[str, Any]:
@@ -49,7 +49,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Listed:
-    """Samples that a function reads one by one; what it raises for one of them becomes that row's error.
+    """SourceRows that a function reads one by one; what it raises for one of them becomes that row's error.
 
     >>> source = Listed("two", ["a", "b"], [Tensor([1.0]), Tensor([2.0])].__getitem__)
     >>> source.read(1, 2).names, source.read(1, 2).inputs
@@ -68,12 +68,12 @@ class Listed:
     def __len__(self) -> int:
         return len(self.names)
 
-    def read(self, start: int, stop: int) -> Samples:
+    def read(self, start: int, stop: int) -> SourceRows:
         """The rows from `start` to `stop`."""
         places = range(start, min(stop, len(self)))
         labels = [None if self.labels is None else int(self.labels[i]) for i in places]
         read = [self._one(i) for i in places]
-        return Samples(
+        return SourceRows(
             [self.names[i] for i in places],
             [sample for sample, _ in read],
             labels,
@@ -122,11 +122,11 @@ class NumpyFile:
     def __len__(self) -> int:
         return len(_mapped(self.path))
 
-    def read(self, start: int, stop: int) -> Samples:
+    def read(self, start: int, stop: int) -> SourceRows:
         """The rows from `start` to `stop`."""
         rows = np.array(_mapped(self.path)[start:stop])
         labels = None if self.labels is None else _mapped(self.labels)[start:stop].tolist()
-        return Samples(
+        return SourceRows(
             [f"{self.name} {start + i}" for i in range(len(rows))],
             [as_sample(row, self.preprocess) for row in rows],
             [None] * len(rows) if labels is None else [as_class(one, str(self.labels)) for one in labels],
@@ -217,7 +217,7 @@ class ParquetFiles:
     def __len__(self) -> int:
         return self.rows
 
-    def read(self, start: int, stop: int) -> Samples:
+    def read(self, start: int, stop: int) -> SourceRows:
         """The rows from `start` to `stop`."""
         names: list[str] = []
         inputs: list[Tensor | Broken] = []
@@ -232,7 +232,7 @@ class ParquetFiles:
             inputs += [as_sample(value, self.preprocess) for value in values]
             given = [None] * len(values) if self.label is None else table[self.label].to_pylist()
             labels += [as_class(one, str(self.label)) for one in given]
-        return Samples(names, inputs, labels)
+        return SourceRows(names, inputs, labels)
 
     def _group(self, first: int, number: int, group: int) -> Any:
         """A row group; the last one is held, because the next batch is mostly from it, too."""

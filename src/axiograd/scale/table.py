@@ -28,13 +28,13 @@ COLUMNS: Mapping[str, str] = {
 }
 
 
-def pyarrow(purpose: str = "Parquet") -> Any:
+def pyarrow() -> Any:
     """The library, or what to install."""
     try:
         import pyarrow as pa
         import pyarrow.parquet
     except ImportError as error:
-        raise MissingExtraError("pyarrow", "scale", purpose) from error
+        raise MissingExtraError("pyarrow", "scale", "Parquet") from error
     return pa
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from axiograd.attribution import XGradient
-from axiograd.datasets.marked import HERE, NOT_HERE, Pictures
+from axiograd.datasets.marked import Pictures
 from axiograd.errors import AxiogradError
 from axiograd.report import Report
 from axiograd.runs.files import write_atomically
@@ -184,20 +184,13 @@ def report(
             prediction={name: values[at] for name, values in predictions.items()},
             featured=at < 2,  # noqa: PLR2004
         )
-    rows = [
-        {
-            "round": one["id"],
-            "from": one["parent"],
-            "passes": (one.get("plan") or {}).get("epochs"),
-            "accuracy": _percent((one.get("verdict") or {}).get("accuracy")),
-            "exchanged": _percent((one.get("verdict") or {}).get("randomised")),
-            NOT_HERE: _percent((one.get("verdict") or {}).get("wrong_share")),
-            HERE: (one.get("plan") or {}).get("prior"),
-        }
-        for one in rounds
-    ]
-    columns = {NOT_HERE: "attribution in marked regions", HERE: "prior"}
-    page.add_table("Rounds", [{columns.get(key, key): value for key, value in row.items()} for row in rows])
+    rows = []
+    for made in rounds:
+        plan, verdict = made.get("plan") or {}, made.get("verdict") or {}
+        shares = [_percent(verdict.get(key)) for key in ("accuracy", "randomised", "wrong_share")]
+        rows.append((made["id"], made["parent"], plan.get("epochs"), *shares, plan.get("prior")))
+    columns = ("round", "from", "passes", "accuracy", "exchanged", "attribution in marked regions", "prior")
+    page.add_table("Rounds", rows, columns=columns)
     return page
 
 

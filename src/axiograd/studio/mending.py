@@ -76,7 +76,6 @@ class Step:
 
     step: int
     epoch: int
-    of_epoch: float
     seconds: float
     task: float
     prior: float
@@ -147,7 +146,7 @@ class _Watched(WithPrior):
         terms = super().__call__(model, inputs, target, **arguments)
         hit = float((terms.outputs.detach().argmax(1) == target).float().mean())
         task, prior = float(terms.task.detach()), float(terms.prior.detach())
-        told = Step(self.loss.step, epoch, (step + 1) / self._per_pass, seconds, task, prior, hit)
+        told = Step(self.loss.step, epoch, seconds, task, prior, hit)
         if not self._tell(told):
             raise Enough
         return terms

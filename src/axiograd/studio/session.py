@@ -32,8 +32,7 @@ class Session:
 
     def __init__(self, folder: Path, pictures: Pictures, model: str = "model") -> None:
         self.folder, self.pictures = folder, pictures
-        height, width = pictures.read(0).shape[-2:]
-        self.shape = (int(height), int(width))
+        self.shape = pictures.shape
         identity = {
             "data": pictures.name,
             "images": len(pictures),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 import numpy as np
 import torch
@@ -11,11 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from axiograd.datasets.marked import Mask, Pictures
-from axiograd.errors import ConfigurationError, InputError
+from axiograd.errors import InputError
 from axiograd.studio.marks import Stroke
 from axiograd.studio.survey import Between
 
-How = Literal["place", "class", "cluster", "patches"]
 HOWS = ("place", "class", "cluster", "patches")
 #: Root mean square difference of pixels in [0, 1] up to which patches look the same.
 ALIKE = 0.1
@@ -42,11 +40,8 @@ def targets(
     between: Between,
     *,
     members: Sequence[int] | None = None,
-    alike: float = ALIKE,
 ) -> list[Target]:
-    """Where the strokes go: image, and by how many pixels down and to the right they move."""
-    if how not in HOWS:
-        raise ConfigurationError(f"strokes spread to {', '.join(HOWS)}; not to {how!r}.")
+    """Where the strokes go, `how` as in `HOWS`: image, and by how many pixels down and to the right they move."""
     others = [row for row in rows if row != image]
     if how == "place":
         return [(row, 0, 0) for row in others]
@@ -58,7 +53,7 @@ def targets(
             raise InputError("this image is in no cluster; spread to the same place, the class, or similar patches.")
         chosen = set(members)
         return [(row, 0, 0) for row in others if row in chosen]
-    return similar(image, mask, pictures, others, between, alike=alike)
+    return similar(image, mask, pictures, others, between)
 
 
 def similar(

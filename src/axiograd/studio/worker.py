@@ -32,7 +32,7 @@ from axiograd.studio.marks import Marks, Stroke
 from axiograd.studio.network import Origin
 from axiograd.studio.pictures import heat_map
 from axiograd.studio.split import sample, split
-from axiograd.studio.survey import Survey, explained, look
+from axiograd.studio.survey import explained, look
 
 #: Images that are looked at for clusters, and judged by; the others are looked at when they are shown.
 LOOKED_AT, JUDGED_BY = 3000, 2000
@@ -153,24 +153,15 @@ class Worker:
 
     def marks(self) -> Marks:
         """What is painted, from the disk: whatever the page was told is there."""
-        return Marks.read(self.folder / "marks.jsonl", self.shape)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Height and width of all images."""
-        height, width = self.pictures.read(0).shape[-2:]
-        return int(height), int(width)
+        return Marks.read(self.folder / "marks.jsonl", self.pictures.shape)
 
     def map(self, image: int, number: int) -> tuple[bytes, int, float]:
         """The heat map of an image, with prediction and confidence."""
-        method = self.method(number)
-        model = method.model
-        training = isinstance(model, nn.Module) and model.training
-        if isinstance(model, nn.Module):
-            model.eval()
-        outputs, attributions = explained(method, self.pictures.batch([image]))
-        if isinstance(model, nn.Module):
-            model.train(training)
+        model = self.model(number)
+        training = model.training
+        model.eval()
+        outputs, attributions = explained(self.method(number), self.pictures.batch([image]))
+        model.train(training)
         confidence, prediction = outputs.softmax(1)[0].max(0)
         return heat_map(attributions[0].sum(0).numpy()), int(prediction), float(confidence)
 
@@ -217,15 +208,11 @@ class Worker:
         survey.save(self.weights(number).with_name("survey.npz"))
         return [one.to_dict() | {"rows": list(one.members)} for one in found]
 
-    def survey(self, number: int) -> Survey | None:
-        """What was seen in a round."""
-        return Survey.load(self.weights(number).with_name("survey.npz"))
-
     def spread(
         self, how: str, image: int, strokes: list[dict[str, Any]], members: list[int] | None, *, only: int | None
     ) -> list[spreading.Target]:
         """Where strokes would go; of a sample of the images, or of all."""
-        mask = spreading.painted([Stroke.ensure(one) for one in strokes], self.shape)
+        mask = spreading.painted([Stroke.ensure(one) for one in strokes], self.pictures.shape)
         rows = list(range(len(self.pictures)))
         rows = rows if only is None or how != "patches" else sample(rows, only)
         return spreading.targets(how, image, mask, self.pictures, rows, self.between, members=members)
