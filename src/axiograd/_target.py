@@ -54,6 +54,23 @@ def logits(output: Any) -> Tensor:
     )
 
 
+def class_scores(output: Any, batch: int) -> Tensor:
+    """One score per class, ``[batch, classes]``; of a model with a single score, ``[batch, 1]``.
+
+    >>> class_scores(torch.tensor([0.5, 2.0]), 2)
+    tensor([[0.5000],
+            [2.0000]])
+    """
+    raw = logits(output)
+    raw = raw[:, None] if raw.dim() == 1 else raw
+    if raw.dim() != 2 or len(raw) != batch:  # noqa: PLR2004  # samples and classes
+        raise TargetError(
+            f"the model gives outputs of shape {tuple(raw.shape)} for {batch} samples: expected one score, or one per "
+            "class. `attribute` of a method takes any function of the outputs as its target."
+        )
+    return raw
+
+
 def select(output: Any, target: Target, batch: int) -> Tensor:
     """One scalar per sample, ``[batch]``; for the target ``"all"`` every output, ``[batch, n]``.
 

@@ -56,7 +56,7 @@ SMALL = DecoySize(1, 1, ("none-x", "x-gradient"), ("eg32",), seeds=1, n_train=25
 @pytest.fixture
 def small(data, tmp_path, monkeypatch):
     """Run the experiment on the patterns, with changes to its size."""
-    monkeypatch.setattr(decoy, "images", lambda name, n_val: data)
+    monkeypatch.setattr(decoy, "load", lambda name, n_val: data)
 
     def run_small(folder="a", **changes):
         monkeypatch.setitem(decoy.SIZES, "mnist", replace(SMALL, **changes))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from axiograd._target import logits
+from axiograd._target import class_scores
 from axiograd.attribution import Attribution, Completeness, Gradient, XGradient
 from axiograd.attribution.methods import METHODS, find_method
 from axiograd.cli.classes import ClassNames
@@ -172,9 +172,6 @@ class Methods:
         )
 
 
-_SCORES = 2
-
-
 @dataclass(frozen=True)
 class AttributedSample:
     """One sample: its scores, what was attributed, and each method's attribution."""
@@ -279,15 +276,7 @@ def labels_of(samples: Samples, places: list[int], n_outputs: int, names: ClassN
 def scores_of(model: nn.Module, inputs: Tensor) -> Tensor:
     """One score per class, [samples, classes]; a single score for models that have one."""
     with torch.no_grad():
-        raw = logits(model(inputs))
-    if raw.dim() == 1:
-        raw = raw.unsqueeze(1)
-    if raw.dim() != _SCORES or len(raw) != len(inputs):
-        raise ConfigurationError(
-            f"the model gives outputs of shape {tuple(raw.shape)} for {len(inputs)} samples; the command explains one "
-            "score, or one per class. In Python, target= takes any function of the outputs."
-        )
-    return raw
+        return class_scores(model(inputs), len(inputs))
 
 
 def targets_of(target: str, scores: Tensor, labels: list[int] | None, names: ClassNames) -> Tensor | None:

@@ -195,10 +195,11 @@ def _same(ours: Tensor, theirs: Tensor) -> bool:
 def _kept(model: nn.Module, conversion: Conversion, x: Tensor) -> float | None:
     """The share of the examples whose top class is as it was; None for models that do not score classes."""
     from axiograd.cli.attributing import scores_of
+    from axiograd.errors import TargetError
 
     try:
         before, after = (scores_of(each, x) for each in (model, conversion.model))
-    except ConfigurationError:
+    except TargetError:
         return None
     if before.shape[1] == 1:
         return float(((before > 0) == (after > 0)).float().mean())

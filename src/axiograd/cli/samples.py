@@ -99,20 +99,23 @@ def read_samples(given: Sequence[str], pixels: Prepared, tables: TableOptions, *
         if len(given) > 1:
             raise ConfigurationError("one table at a time: give a single file, or images.")
         table = read_table(Path(given[0]), tables)
-        names = tuple(f"row {i}" for i in range(len(table.inputs)))
-        source = f"{given[0]}, {len(names):,} {'row' if len(names) == 1 else 'rows'}"
-        return Samples(
-            source,
-            names,
-            table.inputs.__getitem__,
-            table.prepared,
-            table.schema.zero,
-            table.labels,
-            table.classes,
-            features=table.schema.encoded_names,
-            table=table,
-        )
+        n = len(table.inputs)
+        return _rows(f"{given[0]}, {n:,} {'row' if n == 1 else 'rows'}", [f"row {i}" for i in range(n)], table)
     return _images([Path(name) for name in given], pixels)
+
+
+def _rows(source: str, names: Sequence[str], table: FeatureTable) -> Samples:
+    return Samples(
+        source,
+        tuple(names),
+        table.inputs.__getitem__,
+        table.prepared,
+        table.schema.zero,
+        table.labels,
+        table.classes,
+        features=table.schema.encoded_names,
+        table=table,
+    )
 
 
 def check_width(samples: Samples, model: nn.Module) -> None:
@@ -217,16 +220,7 @@ def _tensors(data: TensorData, pixels: Prepared, tables: TableOptions) -> Sample
             of_all = Schema.fit(content, missing=cast("Any", tables.missing), standardise=tables.standardise)
             tables = replace(tables, statistics=of_all, of=f"all of {data.name}")
         table = prepare(content, replace(tables, label=None), data.name)
-        return Samples(
-            data.name,
-            names,
-            table.inputs.__getitem__,
-            table.prepared,
-            table.schema.zero,
-            labels,
-            features=table.schema.encoded_names,
-            table=table,
-        )
+        return _rows(data.name, names, replace(table, labels=labels, classes=()))
     return Samples(
         data.name,
         names,

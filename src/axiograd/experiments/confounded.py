@@ -20,6 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -62,6 +63,7 @@ class Confounded:
         return self.train.inputs.shape[1]
 
 
+@cache
 def load(name: str, *, n_val: int = 5000, root: Root = None) -> Confounded:
     """Decoy Fashion-MNIST, Decoy MNIST or ColorMNIST; or the same made of procedural shapes, without a download.
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
-from axiograd.experiments.confounded import Confounded, load
+from axiograd.experiments.confounded import load
 from axiograd.experiments.decoy_training import BATCH, LEARNING_RATE, METHODS, train
 from axiograd.experiments.item import Cell, Item, Plan, Setting, Stage, Table, Work
 from axiograd.experiments.records import Piece, Records, mean_and_std
@@ -55,17 +55,11 @@ SIZES = {
 }
 
 
-@cache
-def images(name: str, n_val: int) -> Confounded:
-    """A confounded set, once for all of its pieces."""
-    return load(name, n_val=n_val)
-
-
 def plan(name: str, setting: Setting) -> Plan:
     """The grid of each λ and its extensions, then every seed with what was chosen; shapes where nothing is at hand."""
     name = "shapes" if setting.scale == "quick" else name
     size = SIZES[name]
-    data = images(name, size.n_val)
+    data = load(name, n_val=size.n_val)
     whole, part = (min(n, len(data.train)) for n in (size.n_train, size.n_subset))
     epochs = {part: size.subset_epochs, whole: size.epochs}
     settings: dict[str, Any] = {

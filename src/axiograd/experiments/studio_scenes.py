@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 
 import torch
 from torch import nn
@@ -41,9 +41,8 @@ class Scene:
         return replace(data, inputs=self.transform.normalise(data.inputs))
 
 
-@cache
 def images(name: str) -> Confounded:
-    """A confounded set, once for all pieces."""
+    """The confounded set of both experiments."""
     return load(name, n_val=1000)
 
 

@@ -59,9 +59,8 @@ SIZES = {
 }
 
 
-@cache
 def images(name: str) -> Confounded:
-    """The set, once for all pieces."""
+    """The set of a size."""
     return load(name, n_val=100 if name == "shapes" else 5000)
 
 

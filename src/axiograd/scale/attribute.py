@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from axiograd._target import logits
+from axiograd._target import class_scores
 from axiograd.attribution.base import Attribution
 from axiograd.attribution.memory_order import MemoryOrder
 from axiograd.attribution.methods import find_method
@@ -30,7 +30,6 @@ from axiograd.scale.table import COLUMNS, as_table, schema_of
 
 #: Whether one row's numbers are at fault and not the model: the others of its batch are attributed without it.
 _OF_A_ROW = (InputError, NotFiniteError)
-_SCORES = 2
 
 
 class Attribute:
@@ -202,13 +201,7 @@ class Attribute:
         """F(0) for inputs of this shape, ``[1, outputs]``."""
         if x.shape[1:] not in self._at_zero:
             with torch.no_grad():
-                found = logits(self.model(torch.zeros_like(x[:1])))
-            found = found[:, None] if found.dim() == 1 else found
-            if found.dim() != _SCORES:
-                raise TargetError(
-                    f"the model gives outputs of shape {tuple(found.shape[1:])} per sample: expected one score, or one "
-                    "per class."
-                )
+                found = class_scores(self.model(torch.zeros_like(x[:1])), 1)
             if len(self._at_zero) > 64:  # noqa: PLR2004  # shapes; images that are not cropped have many
                 self._at_zero.clear()
             self._at_zero[x.shape[1:]] = found.cpu()

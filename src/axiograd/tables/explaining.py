@@ -13,15 +13,13 @@ from torch import Tensor, nn
 from axiograd._extras import optional
 from axiograd._names import choose_from
 from axiograd._notebook import shown_by
-from axiograd._target import logits
+from axiograd._target import class_scores
 from axiograd.attribution import Attribution, XGradient
 from axiograd.attribution.shap_values import shap_explanation
 from axiograd.datasets import Schema
 from axiograd.datasets.columns import as_columns
 from axiograd.errors import InputError, TargetError
 from axiograd.homogeneity.model import like_of
-
-_SCORES = 2
 
 
 @dataclass(frozen=True, repr=False)
@@ -96,7 +94,8 @@ def explain(
     found: list[tuple[Tensor, Tensor, Tensor | None]] = []
     for start in range(0, len(inputs), batch_size):
         rows = slice(start, start + batch_size)
-        scores = _scores(model, inputs[rows])
+        with torch.no_grad():
+            scores = class_scores(model(inputs[rows]), len(inputs[rows]))
         chosen = _targets(target, scores, names, rows, len(inputs))
         found.append((attribution.attribute(inputs[rows], chosen).detach().cpu(), scores.cpu(), chosen))
     encoded, outputs = torch.cat([each[0] for each in found]), torch.cat([each[1] for each in found])
@@ -114,15 +113,6 @@ def explain(
         schema.zero,
         schema,
     )
-
-
-def _scores(model: nn.Module, inputs: Tensor) -> Tensor:
-    with torch.no_grad():
-        raw = logits(model(inputs))
-    raw = raw[:, None] if raw.dim() == 1 else raw
-    if raw.dim() != _SCORES:
-        raise InputError(f"the model gives outputs of shape {tuple(raw.shape)}: expected one score or one per class.")
-    return raw.detach()
 
 
 def _targets(target: Any, scores: Tensor, names: Sequence[str], rows: slice, count: int) -> Tensor | None:
