@@ -74,11 +74,11 @@ def rounded(values: Sequence[float]) -> list[float]:
 
 
 @dataclass(frozen=True)
-class Moments:
+class Average:
     """How many numbers, their mean, and the sum of their squared distances to it.
 
-    >>> Moments.of([1.0, 3.0]) + Moments.of([5.0])
-    Moments(n=3, mean=3.0, squares=8.0)
+    >>> Average.of([1.0, 3.0]) + Average.of([5.0])
+    Average(n=3, mean=3.0, squares=8.0)
     """
 
     n: int = 0
@@ -86,17 +86,17 @@ class Moments:
     squares: float = 0.0
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> Moments:
+    def of(cls, values: Sequence[float]) -> Average:
         mean = math.fsum(values) / len(values) if values else 0.0
         return cls(len(values), mean, math.fsum((value - mean) ** 2 for value in values))
 
-    def __add__(self, other: Moments) -> Moments:
+    def __add__(self, other: Average) -> Average:
         n = self.n + other.n
         if n == 0:
             return self
         apart = other.mean - self.mean
         mean = self.mean + apart * other.n / n
-        return Moments(n, mean, self.squares + other.squares + apart**2 * self.n * other.n / n)
+        return Average(n, mean, self.squares + other.squares + apart**2 * self.n * other.n / n)
 
     @property
     def standard_error(self) -> float | None:
@@ -106,7 +106,7 @@ class Moments:
     def text(self, digits: int) -> str:
         """Mean ± standard error.
 
-        >>> Moments.of([1.0, 3.0]).text(2)
+        >>> Average.of([1.0, 3.0]).text(2)
         '2.00 ± 1.00'
         """
         mean = f"{self.mean:.{digits}f}"
@@ -117,13 +117,13 @@ def stored(values: Mapping[str, Sequence[float]], *, per_image: bool) -> dict[st
     """For records: a number per image, or, where images are too many for that, the moments of a chunk."""
     if per_image:
         return {name: rounded(found) for name, found in values.items()}
-    return {name: vars(Moments.of(found)) for name, found in values.items()}
+    return {name: vars(Average.of(found)) for name, found in values.items()}
 
 
-def moments(pieces: Sequence[Piece], name: str) -> Moments:
+def average(pieces: Sequence[Piece], name: str) -> Average:
     """Over all images of some pieces."""
-    total = Moments()
+    total = Average()
     for piece in pieces:
         found = piece.values[name]
-        total += Moments(**found) if isinstance(found, Mapping) else Moments.of(found)
+        total += Average(**found) if isinstance(found, Mapping) else Average.of(found)
     return total

@@ -10,7 +10,7 @@ from typing import Literal
 from axiograd.axioms import AXIOMS
 from axiograd.axioms.table import Table1
 from axiograd.experiments import fig2_left, fig3, table3
-from axiograd.experiments.chunks import Moments, moments
+from axiograd.experiments.chunks import Average, average
 from axiograd.experiments.image_networks import FAMILIES
 from axiograd.experiments.nhanes.figure import PAPER_LEFT, PAPER_RIGHT, left_outcomes, right_outcomes
 from axiograd.experiments.nhanes.further import Further, signed
@@ -63,7 +63,7 @@ def accuracy(records: Records) -> tuple[str, Verdict]:
     for (data, network, kind, seed), value in top1.items():
         if kind == "regular" and (data, network, "X", seed) in top1:
             lost.setdefault((data, network), []).append(value - top1[data, network, "X", seed])
-    found = {pair: Moments.of(values) for pair, values in lost.items()}
+    found = {pair: Average.of(values) for pair, values in lost.items()}
     said = ", ".join(
         f"{NETWORKS[n].label.split(',')[0]} on {d} {m.text(1).replace('-0.0', '0.0')}" for (d, n), m in found.items()
     )
@@ -79,7 +79,7 @@ def difference(records: Records) -> tuple[str, Verdict]:
     for family in FAMILIES[records.settings["scale"]]:
         for form in family.forms:
             if pieces := records.find(network=family.key, form=form):
-                parts[form != "regular"].append(100 * moments(pieces, "value").mean)
+                parts[form != "regular"].append(100 * average(pieces, "value").mean)
     ours = f"regular {_range(parts[False], '.0f')} %, X-DNN {_range(parts[True], '.2g')} %"
     paper = " and ".join(_range([pair[i] for pair in TABLE2_DIFFERENCE.values()], "g") + " %" for i in (0, 1))
     holds = max(parts[True]) <= SAME < min(parts[False])
@@ -92,7 +92,7 @@ def on_par(records: Records) -> tuple[str, Verdict]:
     for family, form in _x_forms(records):
         for metric in table3.METRICS:
             one, many = (
-                moments(records.find(network=family, form=form, method=method), metric)
+                average(records.find(network=family, form=form, method=method), metric)
                 for method in ("X-Gradient (1)", "IG (128)")
             )
             apart.append(abs(one.mean - many.mean) / (many.standard_error or 1))

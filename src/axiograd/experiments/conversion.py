@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from axiograd.attribution import InputXGradient, IntegratedGradients, RandomAttribution
 from axiograd.errors import NotFiniteError
 from axiograd.experiments import image_networks
-from axiograd.experiments.chunks import Moments, rounded
+from axiograd.experiments.chunks import Average, rounded
 from axiograd.experiments.conversion_forms import (
     RECIPE,
     SUBJECTS,
@@ -189,7 +189,7 @@ def table(records: Records) -> Table:
     for form in DENOISED:
         found = records.get(part="denoising", network="xdncnn", form=form)
         if found is not None:
-            levels = [f"{Moments.of(found[name]).text(2)} dB" for name in ("psnr", "contrast")]
+            levels = [f"{Average.of(found[name]).text(2)} dB" for name in ("psnr", "contrast")]
             error = f"{found['attribution_error']:.2g}"
             rows.append(("bias-free DnCNN", form, levels[0], *[None] * 3, levels[1], error, *[None] * 4, *_cost(found)))
     gains = tuple(f"{metric} gain" for metric in METRICS)
@@ -215,11 +215,11 @@ def _told(records: Records) -> list[str]:
 def _lost(before: str, after: str) -> str:
     """Points that are lost, image by image."""
     pairs = zip(before, after, strict=True)
-    return Moments.of([100.0 * (int(one) - int(other)) for one, other in pairs]).text(1)
+    return Average.of([100.0 * (int(one) - int(other)) for one, other in pairs]).text(1)
 
 
-def _share(hits: str) -> Moments:
-    return Moments.of([100.0 * int(hit) for hit in hits])
+def _share(hits: str) -> Average:
+    return Average.of([100.0 * int(hit) for hit in hits])
 
 
 def _kept(found: Mapping[str, Any], regular: Mapping[str, Any] | None, form: str) -> list[Cell]:
@@ -241,7 +241,7 @@ def _explained(found: Mapping[str, Any] | None, method: str) -> list[Cell]:
     gains = []
     for metric, sign in METRICS.items():
         pairs = zip(found[method][metric], found["random"][metric], strict=True)
-        gains.append(Moments.of([sign * (area - random) for area, random in pairs]).text(2))
+        gains.append(Average.of([sign * (area - random) for area, random in pairs]).text(2))
     return [f"{found['attribution_error']:.2g}" if method == "one" else None, *gains]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from axiograd.attribution import InputXGradient, IntegratedGradients, XGradient
 from axiograd.experiments import image_networks
-from axiograd.experiments.chunks import Chunk, PieceSize, in_turn, moments, of_families, stored
+from axiograd.experiments.chunks import Chunk, PieceSize, average, in_turn, of_families, stored
 from axiograd.experiments.image_networks import FAMILIES, Family
 from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work
 from axiograd.experiments.paper import TABLE2_DIFFERENCE
@@ -71,7 +71,7 @@ def table(records: Records) -> Table:
             pieces = records.find(network=family.key, form=form)
             if not pieces:
                 continue
-            value, plain, excluded, _ = (moments(pieces, name) for name in VALUES)
+            value, plain, excluded, _ = (average(pieces, name) for name in VALUES)
             paper = TABLE2_DIFFERENCE[family.paper][form != "regular"] if family.paper else None
             error = "" if value.standard_error is None else f" ± {100 * value.standard_error:.2g}"
             method = "Input×Gradient" if form == "regular" else "X-Gradient"

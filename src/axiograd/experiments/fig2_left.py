@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from axiograd.experiments import image_networks
-from axiograd.experiments.chunks import Chunk, moments, of_families, stored
+from axiograd.experiments.chunks import Chunk, average, of_families, stored
 from axiograd.experiments.image_networks import Family, in_alexnets_role
 from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work
 from axiograd.experiments.records import Piece, Records, read
@@ -74,7 +74,7 @@ def curves(records: Records) -> Curves:
             if image_networks.CALIBRATED not in family.forms:
                 pieces = judging(pieces, records.settings)
             if pieces:
-                by_factor = {factor: moments(pieces, f"{factor:g}").mean for factor in FACTORS}
+                by_factor = {factor: average(pieces, f"{factor:g}").mean for factor in FACTORS}
                 few = f", {FEWER[family.key][1]} photos" if family.key in FEWER else ""
                 found.setdefault(family.label + few, {})[form] = by_factor
     return found | trained(records.path.parents[1] / "table2" / records.path.name)

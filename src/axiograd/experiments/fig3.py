@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from axiograd.experiments import image_networks
-from axiograd.experiments.chunks import Chunk, PieceSize, moments, of_families, stored
+from axiograd.experiments.chunks import Chunk, PieceSize, average, of_families, stored
 from axiograd.experiments.image_networks import Family, in_figures
 from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work
 from axiograd.experiments.paper import FIG3_CONVERGED
@@ -62,8 +62,8 @@ def curves(records: Records) -> dict[str, dict[int, float]]:
     for family in in_figures(records.settings["scale"]):
         for form in family.forms:
             if pieces := records.find(network=family.key, form=form):
-                scale = moments(pieces, "scale").mean
-                found[family.name(form)] = {n: 100 * moments(pieces, str(n)).mean / scale for n in STEPS}
+                scale = average(pieces, "scale").mean
+                found[family.name(form)] = {n: 100 * average(pieces, str(n)).mean / scale for n in STEPS}
     return found
 
 
@@ -75,7 +75,7 @@ def table(records: Records) -> Table:
         for n in STEPS
     ]
     counts = {
-        family.label: moments(records.find(network=family.key, form=family.forms[0]), "scale").n
+        family.label: average(records.find(network=family.key, form=family.forms[0]), "scale").n
         for family in in_figures(records.settings["scale"])
     }
     images = " and ".join(f"{n} images" + f" of {name}" * (len(counts) > 1) for name, n in counts.items() if n)

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from axiograd.attribution import XGradient
 from axiograd.datasets import TensorData
-from axiograd.experiments.chunks import Moments
+from axiograd.experiments.chunks import Average
 from axiograd.experiments.confounded import Confounded, load
 from axiograd.experiments.decoy_training import LEARNING_RATE, network
 from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work
@@ -201,10 +201,10 @@ def step_time(records: Records, pieces: Sequence[Piece]) -> float:
     return float(ours / plain)
 
 
-def over(records: Records, ours: str, theirs: str, what: str) -> Moments:
+def over(records: Records, ours: str, theirs: str, what: str) -> Average:
     """How much more one way has than another, seed by seed."""
     found = [{piece.key["seed"]: piece.values[what] for piece in pieces_of(records, name)} for name in (ours, theirs)]
-    return Moments.of([found[0][seed] - found[1][seed] for seed in found[0] if seed in found[1]])
+    return Average.of([found[0][seed] - found[1][seed] for seed in found[0] if seed in found[1]])
 
 
 def table(records: Records) -> Table:

@@ -15,7 +15,7 @@ import torch
 
 from axiograd.attribution.methods import find_method
 from axiograd.experiments import image_networks
-from axiograd.experiments.chunks import Chunk, Moments, PieceSize, in_turn, moments, of_families, stored
+from axiograd.experiments.chunks import Average, Chunk, PieceSize, average, in_turn, of_families, stored
 from axiograd.experiments.image_networks import Family, in_alexnets_role
 from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work
 from axiograd.experiments.paper import TABLE3
@@ -94,7 +94,7 @@ def table(records: Records) -> Table:
                 pieces = records.find(network=family.key, form=form, method=method)
                 if not pieces:
                     continue
-                found = [moments(pieces, metric) for metric in METRICS]
+                found = [average(pieces, metric) for metric in METRICS]
                 role = "AlexNet" if form == "regular" else "X-AlexNet"
                 paper = TABLE3[role].get(method) if family.paper == "AlexNet" else None
                 ours = [each.text(2) for each in found]
@@ -134,13 +134,13 @@ def orders(records: Records) -> tuple[int, list[Turned]]:
     return n, turned
 
 
-def paired(ours: Sequence[Piece], theirs: Sequence[Piece], metric: str) -> Moments:
+def paired(ours: Sequence[Piece], theirs: Sequence[Piece], metric: str) -> Average:
     """The differences of one area, image by image, or from the means where images were not kept."""
     one, other = ([p.values[metric] for p in pieces] for pieces in (ours, theirs))
     if all(isinstance(values, list) for values in (*one, *other)) and [len(v) for v in one] == [len(v) for v in other]:
-        return Moments.of([a - b for x, y in zip(one, other, strict=True) for a, b in zip(x, y, strict=True)])
-    first, second = moments(ours, metric), moments(theirs, metric)
-    return Moments(min(first.n, second.n), first.mean - second.mean, first.squares + second.squares)
+        return Average.of([a - b for x, y in zip(one, other, strict=True) for a, b in zip(x, y, strict=True)])
+    first, second = average(ours, metric), average(theirs, metric)
+    return Average(min(first.n, second.n), first.mean - second.mean, first.squares + second.squares)
 
 
 def _perturbed(records: Records) -> Iterator[str]:

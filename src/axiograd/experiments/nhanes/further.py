@@ -6,7 +6,7 @@ import statistics
 from dataclasses import dataclass
 from typing import Any
 
-from axiograd.experiments.chunks import Moments
+from axiograd.experiments.chunks import Average
 from axiograd.experiments.nhanes.plan import COMPARED, Outcome, choose, outcome
 from axiograd.experiments.records import Records
 from axiograd.report import canvas
@@ -38,20 +38,20 @@ class Further:
         return cls(more[0], more[1], first, gaps) if gaps else None
 
     @property
-    def fresh(self) -> Moments:
+    def fresh(self) -> Average:
         """Of the further subsamples alone."""
-        return Moments.of(list(self.gaps.values()))
+        return Average.of(list(self.gaps.values()))
 
     @property
-    def all(self) -> Moments:
+    def all(self) -> Average:
         """With those that the search for λ has seen."""
-        return Moments.of([*self.first.values(), *self.gaps.values()])
+        return Average.of([*self.first.values(), *self.gaps.values()])
 
-    def blocks(self) -> dict[int, Moments]:
+    def blocks(self) -> dict[int, Average]:
         """The difference by the first number of a block."""
         both = self.first | self.gaps
         return {
-            start: Moments.of([both[i] for i in range(start, start + SHOWN) if i in both])
+            start: Average.of([both[i] for i in range(start, start + SHOWN) if i in both])
             for start in range(0, max(both) + 1, SHOWN)
         }
 
@@ -78,7 +78,7 @@ class Further:
         style = {"marker": "o", "markersize": 4, "capsize": 3, "linestyle": "none", "elinewidth": 1}
         for part, colour, name in ((self.first, canvas.QUIET, "first"), (self.gaps, LINES[1], "further")):
             starts = [start for start in blocks if start in part]
-            whole = Moments.of(list(part.values()))
+            whole = Average.of(list(part.values()))
             axes.errorbar(
                 [start + SHOWN / 2 for start in starts],
                 [blocks[start].mean for start in starts],
@@ -94,10 +94,10 @@ class Further:
         canvas.legend(axes, loc="upper right")
 
 
-def signed(found: Moments) -> str:
+def signed(found: Average) -> str:
     """A difference with its standard error.
 
-    >>> signed(Moments.of([0.01, 0.03]))
+    >>> signed(Average.of([0.01, 0.03]))
     '+0.0200 ± 0.0100'
     """
     return f"{found.mean:+.4f} ± {found.standard_error or 0.0:.4f}"

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from axiograd.datasets import TensorData
-from axiograd.experiments.chunks import Moments
+from axiograd.experiments.chunks import Average
 from axiograd.experiments.item import Plan, Setting, Stage, Work
 from axiograd.experiments.nhanes.data import ROWS, load
 from axiograd.experiments.nhanes.networks import METHODS
@@ -43,12 +43,12 @@ class Outcome:
         """Standard error of that mean; 0 for a single subsample."""
         return self._tested().standard_error or 0.0
 
-    def _tested(self) -> Moments:
-        return Moments.of(list(self.test.values()))
+    def _tested(self) -> Average:
+        return Average.of(list(self.test.values()))
 
     def over(self, other: Outcome) -> tuple[float, float] | None:
         """Mean of the differences on the subsamples that both have, and its standard error; None if there are none."""
-        both = Moments.of([self.test[i] - other.test[i] for i in self.test if i in other.test])
+        both = Average.of([self.test[i] - other.test[i] for i in self.test if i in other.test])
         return (both.mean, both.standard_error or 0.0) if both.n else None
 
 
