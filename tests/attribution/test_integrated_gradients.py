@@ -146,3 +146,14 @@ def test_tensors_inside_containers_go_with_their_samples(rows):
     further = axiograd.IntegratedGradients(model, 4, internal_batch_size=rows)
     additional = ({"y": [y], "w": w},)
     torch.testing.assert_close(further.attribute(x, additional_forward_args=additional), ours[0])
+
+
+def test_batch_statistics_inside_a_model_in_eval_mode_keep_steps_apart():
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.BatchNorm1d(8), torch.nn.ReLU(), torch.nn.Linear(8, 1))
+    model.double().eval()
+    model[1].train()
+    x = torch.randn(4, 3, dtype=torch.float64)
+    found = axiograd.IntegratedGradients(model, n_steps=8).attribute(x)
+    one_by_one = axiograd.IntegratedGradients(model, n_steps=8, internal_batch_size=4).attribute(x)
+    assert torch.allclose(found, one_by_one, rtol=1e-9, atol=1e-12)

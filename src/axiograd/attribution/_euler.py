@@ -10,7 +10,7 @@ from torch import Tensor
 
 from axiograd.attribution.arguments import Model
 from axiograd.attribution.passes import FINE, adds_up, summed, sums
-from axiograd.homogeneity.running import modules_behind
+from axiograd.homogeneity.running import all_tensors
 
 
 class InexactWarning(UserWarning):
@@ -81,8 +81,7 @@ def _coarsest(*formats: torch.dtype) -> torch.dtype:
 
 
 def _formats(device: str, model: Model) -> set[torch.dtype]:
-    tensors = (t for module in modules_behind(model) for t in (*module.parameters(), *module.buffers()))
-    formats = {t.dtype for t in tensors if t.is_floating_point()}
+    formats = {t.dtype for t in all_tensors(model) if t.is_floating_point()}
     return formats | ({torch.get_autocast_dtype(device)} if torch.is_autocast_enabled(device) else set())
 
 

@@ -16,7 +16,7 @@ from axiograd._typing import Target
 from axiograd.attribution._path_check import target_rows
 from axiograd.attribution.base import Attribution, AttributionCall
 from axiograd.attribution.passes import check_finite, gradient, leaves, run
-from axiograd.homogeneity.running import modules_behind, preserved_buffers, with_buffers
+from axiograd.homogeneity.running import all_modules, preserved_buffers, with_buffers
 
 #: Rows in one pass when the user does not say, and numbers in them if rows are small: enough to keep the cores busy,
 #: few enough to fit in the caches.
@@ -52,7 +52,7 @@ def integrate(method: PathMethod, call: AttributionCall, steps: Sequence[PathSte
     if rows is None:
         # In train mode a sample's output may depend on its batch (BatchNorm): keep the batch as it is.
         small = _DEFAULT_NUMBERS // max(1, sum(x[0].numel() for x in call.arguments.features))
-        together = any(m.training for m in modules_behind(call.model))
+        together = any(m.training for m in all_modules(call.model))
         rows = batch if together else max(batch, _DEFAULT_ROWS, small)
     at_once = batch if rows >= batch or not _sliceable(call.target) else rows
     per_chunk = max(1, rows // at_once)

@@ -13,7 +13,7 @@ from axiograd._target import LinearTarget
 from axiograd._typing import Target
 from axiograd.attribution.passes import gradient, run
 from axiograd.homogeneity.refutation import MODEST_PATH, PATH, path_error
-from axiograd.homogeneity.running import modules_behind
+from axiograd.homogeneity.running import all_modules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -35,7 +35,7 @@ def path_gap(
     call = replace(call, target=fixed(call.target))
     half = any(x.dtype in {torch.float16, torch.bfloat16} for x in call.arguments.features)
     path = MODEST_PATH if half else PATH
-    alone = not any(m.training for root in modules_behind(call.model) for m in root.modules())
+    alone = not any(m.training for m in all_modules(call.model))
     if alone and (not callable(call.target) or isinstance(call.target, LinearTarget)):
         with guard():
             before = torch.get_rng_state()

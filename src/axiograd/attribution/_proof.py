@@ -23,7 +23,7 @@ from axiograd._functions import own_values
 from axiograd.attribution.arguments import Arguments
 from axiograd.homogeneity.certification import Proof
 from axiograd.homogeneity.rules.registry import REVISIONS
-from axiograd.homogeneity.running import modules_behind
+from axiograd.homogeneity.running import all_modules
 
 #: Proofs kept, and shapes that are known to be covered by one: oldest first out.
 _PROOFS, _SHAPES = 8, 256
@@ -43,7 +43,7 @@ class Snapshot:
         self._parts: list[Mapping[Any, Any]] = [*_dictionaries(model, _LOOKED_INTO), *_classes(model)]
         self._keys = [list(content) for content in self._parts]
         self._sizes, self._values = self._look()
-        self._modules = [m for root in modules_behind(model) for m in root.modules()]
+        self._modules = all_modules(model)
         self._types = list(map(type, self._modules))
         self._model, self._held = model, held(model)
 
@@ -75,16 +75,15 @@ class Snapshot:
 
 
 def _dictionaries(model: Callable[..., Any], names: tuple[str, ...]) -> Iterator[dict[Any, Any]]:
-    for root in modules_behind(model):
-        for module in root.modules():
-            content = vars(module)
-            for name in names:
-                yield content[name] if name else content
+    for module in all_modules(model):
+        content = vars(module)
+        for name in names:
+            yield content[name] if name else content
 
 
 def _classes(model: Callable[..., Any]) -> Iterator[Any]:
     """The attributes of the user's own classes."""
-    seen = {c for root in modules_behind(model) for m in root.modules() for c in type(m).__mro__}
+    seen = {c for m in all_modules(model) for c in type(m).__mro__}
     yield from (vars(c) for c in seen if c.__module__.partition(".")[0] not in {"torch", "builtins", "abc", "typing"})
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +22,7 @@ from axiograd.attribution.arguments import Arguments, Model
 from axiograd.attribution.base import Attribution, AttributionCall, Computed
 from axiograd.attribution.passes import check_finite, run
 from axiograd.errors import BaselineError, ConfigurationError
-from axiograd.homogeneity.running import module_of
+from axiograd.homogeneity.running import module_of, running_eagerly
 
 #: What the two calls pass themselves.
 _OURS = {"inputs", "target", "baselines", "additional_forward_args", "return_convergence_delta"}
@@ -146,7 +145,7 @@ class CaptumMethod(Attribution):
             scores = self._score(outputs, call.target, arguments.batch)
         forward = _Scores(call)
         module = module_of(call.model)
-        with snapshot(module), _quiet(), _eager(), self._seeded():
+        with snapshot(module), _quiet(), running_eagerly(), self._seeded():
             method = self._build(forward)
             if isinstance(call.target, str):
                 each = [self._attribute(method, forward, call, i) for i in range(scores.shape[1])]
@@ -240,16 +239,6 @@ def _for_captum(target: Target, batch: int) -> Any:
 def _bare(tensors: tuple[Tensor, ...], call: AttributionCall) -> Any:
     """Options such as sliding windows have the structure of the inputs, so a single tensor stays one."""
     return tensors[0] if len(tensors) == 1 and not isinstance(call.inputs, tuple) else tensors
-
-
-@contextmanager
-def _eager() -> Iterator[None]:
-    """Compiled code does not see hooks that are set later, and would silently skip Captum's."""
-    if "torch._dynamo" in sys.modules:
-        with torch.compiler.set_stance("force_eager"):
-            yield
-    else:
-        yield
 
 
 @contextmanager

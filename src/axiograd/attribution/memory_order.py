@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from axiograd._target import logits
 from axiograd.attribution.arguments import Model
-from axiograd.homogeneity.running import modules_behind
+from axiograd.homogeneity.running import all_modules
 
 _IMAGE_DIMS = 4
 #: Numbers of one pass on a processor, eight photos: with 64, which overflow its caches, each costs SqueezeNet twice as
@@ -32,7 +32,7 @@ def copies_per_pass(model: Model, inputs: Tensor) -> int:
     numbers = max(inputs[:1].numel(), 1)
     wanted = _MOST
     if inputs.device.type == "cpu":
-        linear = sum(m.in_features * m.out_features for m in _modules(model) if isinstance(m, nn.Linear))
+        linear = sum(m.in_features * m.out_features for m in all_modules(model) if isinstance(m, nn.Linear))
         wanted = min(max(linear, _NUMBERS), _MOST)
     return min(max(wanted // numbers, _LEAST_ROWS), _MOST_ROWS)
 
@@ -41,11 +41,7 @@ def prefers_channels_last(model: Model, inputs: Tensor) -> bool:
     """Whether these are images on a processor for a network of convolutions, which are faster channels last."""
     if inputs.dim() != _IMAGE_DIMS or inputs.device.type != "cpu" or not inputs.is_contiguous():
         return False
-    return any(isinstance(m, nn.Conv2d) for m in _modules(model))
-
-
-def _modules(model: Model) -> list[Any]:
-    return [m for root in modules_behind(model) for m in root.modules()]
+    return any(isinstance(m, nn.Conv2d) for m in all_modules(model))
 
 
 class MemoryOrder:

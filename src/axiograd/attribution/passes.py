@@ -19,8 +19,8 @@ from axiograd.attribution.arguments import Arguments, Model
 from axiograd.errors import DisconnectedError, NotFiniteError
 from axiograd.homogeneity.running import (
     TRAFFIC,
+    all_modules,
     compiled_from,
-    modules_behind,
     own_buffers,
     preserved_buffers,
     with_buffers,
@@ -242,9 +242,7 @@ class attribution_pass(AbstractContextManager[None]):  # noqa: N801 - used as a 
                 self._within(torch.compiler.set_stance("force_eager"))
             if torch.is_autocast_enabled(device.type):
                 torch.clear_autocast_cache()  # weights cached under no_grad would not lead back to the parameters
-        if device.type == "cuda" and any(
-            isinstance(m, nn.RNNBase) for root in modules_behind(self._model) for m in root.modules()
-        ):
+        if device.type == "cuda" and any(isinstance(m, nn.RNNBase) for m in all_modules(self._model)):
             self._within(torch.backends.cudnn.flags(enabled=False))
         if self._preserve:
             self._undo.append(_random_state_kept(device))

@@ -25,7 +25,7 @@ from axiograd.export.checking import CheckedModel, check
 from axiograd.export.joint import IMAGES, Asked, Joint, join, narrowed
 from axiograd.homogeneity import Certificate, certify
 from axiograd.homogeneity.model import unwrap
-from axiograd.homogeneity.running import modules_behind
+from axiograd.homogeneity.running import all_modules
 from axiograd.runs.files import check_writable, write_atomically
 
 TOLERANCE = 1e-5
@@ -186,7 +186,7 @@ def read(path: str | os.PathLike[str]) -> Card:
 @contextmanager
 def evaluating(model: Model) -> Iterator[None]:
     """Eval mode, in which models are shipped, and each module's own afterwards."""
-    modules = [each for root in modules_behind(model) for each in root.modules()]
+    modules = all_modules(model)
     modes = [(module, module.training) for module in modules]
     for module in modules:
         module.training = False

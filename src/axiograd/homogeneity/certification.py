@@ -1,6 +1,5 @@
 """`certify`: a proof that a model is homogeneous, or everything that stands in its way."""
 
-import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -21,9 +20,9 @@ from axiograd.homogeneity.piecewise import curved_operators
 from axiograd.homogeneity.probe import ModelProbe, require_numbers, tensors_of
 from axiograd.homogeneity.refutation import attempt, example_probe, quiet_and_eager
 from axiograd.homogeneity.rules.sentences import LIFT_FIX
-from axiograd.homogeneity.running import TRAFFIC, modules_behind, preserved_buffers, with_buffers
+from axiograd.homogeneity.running import TRAFFIC, all_tensors, preserved_buffers, with_buffers
 from axiograd.homogeneity.tracing.cuts import ancestors, cut_name, gradient_cuts
-from axiograd.homogeneity.tracing.failure import explain_failure
+from axiograd.homogeneity.tracing.failure import explain_failure, fails_itself
 from axiograd.homogeneity.tracing.private_torch import UnsupportedTorchError, require_sound_hooks, wrong_gradient
 from axiograd.homogeneity.tracing.program import Program, trace
 from axiograd.homogeneity.tracing.sizes import Sizes
@@ -85,11 +84,13 @@ def prove(model: Callable[..., Any], arguments: NamedArguments, *, axes: tuple[i
     with TRAFFIC.tracing(), attributes_restored(model):
         _require_sound_torch()
         with draws_noticed() as drawn:
-            _run_once(model, arguments)
+            trouble = _run_once(model, arguments)
             try:
                 program = trace(model, arguments, static=shifted, axes=axes)
-            except Exception as trouble:  # noqa: BLE001 - whatever the export says becomes a violation or a clear error
-                report.add(explain_failure(model, arguments, trouble))
+            except Exception as failure:  # noqa: BLE001 - whatever the export says becomes a violation or a clear error
+                if trouble is not None:
+                    raise fails_itself(trouble) from trouble
+                report.add(explain_failure(failure))
         for generator in drawn:
             report.add(randomness(generator))
         if program is not None:
@@ -139,8 +140,7 @@ def _try_to_refute(
     exact: bool,
 ) -> float | None:
     """Add what the model itself says against the proof; returns how far an inexact one is off."""
-    tensors = [t for module in modules_behind(model) for t in (*module.parameters(), *module.buffers())]
-    tensors += [leaf.value for leaf in arguments.leaves if isinstance(leaf.value, Tensor)]
+    tensors = all_tensors(model) + [leaf.value for leaf in arguments.leaves if isinstance(leaf.value, Tensor)]
     if any(t.is_meta or (not t.numel() and t.dim() == 0) for t in tensors):
         report.assume("tensors on the meta device have no numbers, so nothing was run")
         return None
@@ -153,24 +153,26 @@ def _try_to_refute(
     return 0.0 if exact else found.error
 
 
-def _run_once(model: Callable[..., Any], arguments: NamedArguments) -> None:
+def _run_once(model: Callable[..., Any], arguments: NamedArguments) -> Exception | None:
     """Fill what the model keeps between calls (lru_cache, globals) with numbers, before a trace would without them.
 
-    What goes wrong here goes wrong in the trace or after it, too, and is explained there.
+    What goes wrong here, and is returned, goes wrong in the trace or after it, too.
     """
-    output = None
+    given = (leaf.value for leaf in arguments.leaves)
+    args, kwargs = arguments.rebuild([v.detach().clone() if isinstance(v, Tensor) else v for v in given])
     with (
-        contextlib.suppress(Exception),
         torch.inference_mode(mode=False),
         torch.no_grad(),
         torch.random.fork_rng(),
         quiet_and_eager(),
         preserved_buffers(with_buffers(model)),
     ):
-        given = (leaf.value for leaf in arguments.leaves)
-        args, kwargs = arguments.rebuild([v.detach().clone() if isinstance(v, Tensor) else v for v in given])
-        output = model(*args, **kwargs)
+        try:
+            output = model(*args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - whatever the user's code raises
+            return error
     require_numbers(output)
+    return None
 
 
 @cache

@@ -12,7 +12,8 @@ from axiograd.homogeneity.tracing.private_torch import is_higher_order
 if TYPE_CHECKING:
     from axiograd.homogeneity.interpret import Interpreter
 
-_WRAPPERS = {"wrap_with_set_grad_enabled", "wrap_with_autocast", "wrap", "tag_activation_checkpoint"}
+#: Operators that merely run a program.
+WRAPPERS = {"wrap_with_set_grad_enabled", "wrap_with_autocast", "wrap", "tag_activation_checkpoint"}
 
 
 def interpret_body(interpreter: "Interpreter", node: fx.Node, args: list[Any]) -> Any:
@@ -21,7 +22,7 @@ def interpret_body(interpreter: "Interpreter", node: fx.Node, args: list[Any]) -
         return None
     name = str(node.target)
     values = list(flatten(args))
-    if name in _WRAPPERS:
+    if name in WRAPPERS:
         place = next(i for i, a in enumerate(args) if isinstance(a, fx.GraphModule))
         return _run(interpreter, args[place], args[place + 1 :])
     if all(is_invariant(v) and v.offset is None for v in values):

@@ -9,7 +9,28 @@ from axiograd.homogeneity.tracing.nodes import title
 from axiograd.homogeneity.tracing.places import locate
 
 
-class Findings:
+class Sink:
+    """Drops whatever rules send it: for those that are asked only for a sharper answer."""
+
+    def violation(self, node: fx.Node, **what: Any) -> None: ...
+    def epsilon(self, node: fx.Node, size: float) -> None: ...
+    def assume(self, text: str) -> None: ...
+    def exponent(self, names: tuple[str, ...]) -> None: ...
+
+
+class AssumptionsOnly(Sink):
+    """Passes on what is assumed, and nothing else."""
+
+    def __init__(self, report: Sink) -> None:
+        self._report = report
+
+    def assume(self, text: str) -> None:
+        self._report.assume(text)
+
+
+class Findings(Sink):
+    """What a certificate is made of."""
+
     def __init__(self) -> None:
         self._violations: dict[tuple[str, ...], Violation] = {}
         self._epsilons: dict[Epsilon, None] = {}
@@ -46,12 +67,3 @@ class Findings:
     @property
     def assumptions(self) -> tuple[str, ...]:
         return tuple(self._assumptions)
-
-
-class Silent:
-    """A report that nobody reads: for rules that are asked only for a sharper answer."""
-
-    def violation(self, node: fx.Node, **what: Any) -> None: ...
-    def epsilon(self, node: fx.Node, size: float) -> None: ...
-    def assume(self, text: str) -> None: ...
-    def exponent(self, names: tuple[str, ...]) -> None: ...

@@ -11,13 +11,13 @@ from torch.utils import _pytree as pytree
 from axiograd.homogeneity.baseline import follow_offset
 from axiograd.homogeneity.control_flow import interpret_body
 from axiograd.homogeneity.domain import UNKNOWN, Constant, Value, of_degree
-from axiograd.homogeneity.findings import Findings, Silent
+from axiograd.homogeneity.findings import AssumptionsOnly, Findings, Sink
 from axiograd.homogeneity.rules import lookup
 from axiograd.homogeneity.rules.backward import require_derivative
 from axiograd.homogeneity.rules.blank import UNINITIALISED, follow_blank, uninitialised
-from axiograd.homogeneity.rules.call import Call, Sink, as_value, flatten, is_invariant
+from axiograd.homogeneity.rules.call import Call, as_value, flatten, is_invariant
 from axiograd.homogeneity.tracing.cuts import is_training
-from axiograd.homogeneity.tracing.nodes import attribute, op_name, schema_of, title
+from axiograd.homogeneity.tracing.nodes import attribute, is_random, op_name, schema_of, title
 from axiograd.homogeneity.tracing.private_torch import is_operator
 
 #: What a node stands for: a value, or a tuple of them.
@@ -146,8 +146,7 @@ class Interpreter:
         result: Any = of_degree(0)
         found = lookup(name)
         if found is not None:
-            sink: Sink = Silent()
-            call = Call(node, name, arguments, sink)
+            call = Call(node, name, arguments, Sink())
             sharper = self._ask(found, call)
             items = sharper if isinstance(sharper, tuple) else (sharper,)
             if (
@@ -157,7 +156,7 @@ class Interpreter:
             ):
                 result = sharper
             elif "dropout" in name or self._is_random(node):
-                self._ask(found, Call(node, name, arguments, _AssumptionsOnly(self.report)))
+                self._ask(found, Call(node, name, arguments, AssumptionsOnly(self.report)))
         return self._spread(node, result, values, sound=sound)
 
     def _spread(
@@ -208,21 +207,11 @@ class Interpreter:
         return False
 
     def _is_random(self, node: fx.Node) -> bool:
-        if not is_operator(node.target):
-            return False
-        return torch.Tag.nondeterministic_seeded in node.target.tags or op_name(node) in UNINITIALISED
+        return is_random(node) or op_name(node) in UNINITIALISED
 
     def _fold(self, node: fx.Node, args: Any, kwargs: Any, values: list[Value]) -> Constant:
         names = dict.fromkeys(name for v in values if v.constant is not None for name in v.constant.names)
         return Constant(lambda: _compute(node, args, kwargs), tuple(names))
-
-
-class _AssumptionsOnly(Silent):
-    def __init__(self, report: Findings) -> None:
-        self._report = report
-
-    def assume(self, text: str) -> None:
-        self._report.assume(text)
 
 
 def _compute(node: fx.Node, args: Any, kwargs: Any) -> Any:

@@ -8,20 +8,20 @@ import itertools
 from collections.abc import Iterable
 from typing import Any
 
-import torch
 from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
 from axiograd.homogeneity.certificate import Violation
+from axiograd.homogeneity.control_flow import WRAPPERS
 from axiograd.homogeneity.rules.piecewise import GATES, IN, LINEAR, LISTED, PRODUCTS, STEPS
 from axiograd.homogeneity.tracing.aliases import bodies
 from axiograd.homogeneity.tracing.cuts import ancestors
 from axiograd.homogeneity.tracing.nodes import argument, nodes_in, op_name, placeholders, schema_of
 from axiograd.homogeneity.tracing.places import locate
+from axiograd.homogeneity.tracing.private_torch import is_higher_order
 from axiograd.homogeneity.tracing.program import Program
 
 _FIXED, _AFFINE, _CURVED = range(3)
-_WRAPPERS = {"wrap_with_autocast", "wrap", "tag_activation_checkpoint"}
 _FIX = "The held-gate step does not apply; the double backward pass does. ReLU, max pooling and their kin are gates."
 
 
@@ -97,7 +97,7 @@ class _PiecewiseWalk:
 
     def _body(self, node: fx.Node) -> int | None:
         """Through an operator that merely runs a program of its own."""
-        if not isinstance(node.target, torch._ops.HigherOrderOperator) or str(node.target) not in _WRAPPERS:  # noqa: SLF001
+        if not is_higher_order(node.target) or str(node.target) not in WRAPPERS - {"wrap_with_set_grad_enabled"}:
             return None
         (body,) = bodies(node)
         place = next(i for i, a in enumerate(node.args) if isinstance(a, fx.Node) and a.op == "get_attr")

@@ -101,7 +101,7 @@ class ModelProbe:
         grads: Sequence[Tensor | None] = [None] * len(points)
         if score.requires_grad:
             grads = torch.autograd.grad(score, points, allow_unused=True)
-        terms = [_product(p.detach(), g) for p, g in zip(points, grads, strict=True) if g is not None]
+        terms = [products(p.detach(), g) for p, g in zip(points, grads, strict=True) if g is not None]
         total = sum(float(t.double().sum()) for t in terms)
         expected = degree * float(score.detach())
         size = sum(float(t.double().abs().sum()) for t in terms) + abs(expected)
@@ -116,7 +116,7 @@ class ModelProbe:
 
         Last comes √Σ(vᵢ·∂F/∂xᵢ)², the size of such a slope on a line of random signs.
         """
-        parts = [_product(d, g).double() for d, g in zip(line, self.gradient(directions), strict=True)]
+        parts = [products(d, g).double() for d, g in zip(line, self.gradient(directions), strict=True)]
         wide, near = (self._difference(directions, line, h) for h in (step, step / 2))
         size = sum(float(out.abs().sum()) for out in self.outputs(directions))
         doubt = abs(wide - near) + 50 * self.epsilon * size / step
@@ -183,7 +183,8 @@ def in_double(model: Callable[..., Any], arguments: NamedArguments) -> Callable[
     return twin
 
 
-def _product(point: Tensor, grad: Tensor) -> Tensor:
+def products(point: Tensor, grad: Tensor) -> Tensor:
+    """xᵢ·∂F/∂xᵢ, of complex numbers part by part."""
     if point.is_complex():
         return torch.view_as_real(point) * torch.view_as_real(grad.resolve_conj())
     return point * grad.to_dense()

@@ -7,10 +7,9 @@ batch size.
 """
 
 import re
-import sys
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +20,9 @@ from axiograd.errors import InputError
 from axiograd.homogeneity.certificate import Violation
 from axiograd.homogeneity.inputs import NamedArguments
 from axiograd.homogeneity.probe import ModelProbe, in_double, tensors_of
-from axiograd.homogeneity.tracing.failure import wrong_format
+from axiograd.homogeneity.running import running_eagerly
+from axiograd.homogeneity.tracing.failure import fails_itself, wrong_format
+from axiograd.homogeneity.tracing.nodes import is_random
 from axiograd.homogeneity.tracing.program import Program, untouched
 from axiograd.homogeneity.tracing.sizes import Sizes
 
@@ -82,10 +83,8 @@ def attempt(
 @contextmanager
 def quiet_and_eager() -> Iterator[None]:
     """Compiled modules run as they are written: what they compute is tried, not how fast."""
-    with warnings.catch_warnings(), ExitStack() as stack:
+    with warnings.catch_warnings(), running_eagerly():
         warnings.simplefilter("ignore")
-        if "torch._dynamo" in sys.modules:
-            stack.enter_context(torch.compiler.set_stance("force_eager"))
         yield
 
 
@@ -212,9 +211,7 @@ def _differs(probe: ModelProbe, program: Program) -> Violation | None:
     except InputError:
         raise
     except Exception as error:
-        wrong = wrong_format(probe.model, probe.directions(), error)
-        text = f"the model fails on the example inputs: {type(error).__name__}: {error}"
-        raise wrong or InputError(text) from error
+        raise wrong_format(probe.model, probe.directions(), error) or fails_itself(error) from error
     traced = _program_outputs(program, probe)
     if traced is None:
         return None
@@ -240,7 +237,7 @@ def _violation(op: str, reason: str) -> Violation:
 def _program_outputs(program: Program, probe: ModelProbe) -> list[Tensor] | None:
     """The outputs of the traced program on the example; None where it draws random numbers in an order of its own."""
     graph = program.graph_module.graph
-    if any(_is_random(node) for node in graph.nodes):
+    if any(is_random(node) for node in graph.nodes):
         return None
     leaves = probe.leaves(probe.directions())
     values: dict[str, Any] = {name: leaves[index] for name, index in program.inputs.items()}
@@ -252,10 +249,6 @@ def _program_outputs(program: Program, probe: ModelProbe) -> list[Tensor] | None
     named = next(node for node in graph.nodes if node.op == "output").args[0]
     found = {getattr(node, "name", None): value for node, value in zip(named, results, strict=True)}
     return tensors_of([found[o] for o in program.outputs if isinstance(o, str)])
-
-
-def _is_random(node: fx.Node) -> bool:
-    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
 
 
 def _epsilon_error(probe: ModelProbe, degree: float) -> float | None:

@@ -6,10 +6,11 @@ import functools
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import FunctionType
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from axiograd._functions import global_values, own_values
@@ -49,11 +50,28 @@ def modules_behind(model: Callable[..., Any]) -> list[nn.Module]:
     return [module] if module is not None else [captured for _, captured in captured_modules(model)]
 
 
+def all_modules(model: Callable[..., Any]) -> list[nn.Module]:
+    """Those behind a model, and all that they hold."""
+    return [module for root in modules_behind(model) for module in root.modules()]
+
+
+def all_tensors(model: Callable[..., Any]) -> list[Tensor]:
+    """Parameters and buffers of the modules behind a model."""
+    return [tensor for root in modules_behind(model) for tensor in (*root.parameters(), *root.buffers())]
+
+
+@contextmanager
+def running_eagerly() -> Iterator[None]:
+    """Compiled modules run as they are written: compiled code has no second derivative, and sees no later hook."""
+    with torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext():
+        yield
+
+
 @contextmanager
 def in_mode(model: Callable[..., Any], *, training: bool | None = None) -> Iterator[None]:
     """All modules behind a model in one mode, by default each in its own; afterwards each has its own again."""
     roots = modules_behind(model)
-    modes = [(module, module.training) for root in roots for module in root.modules()]
+    modes = [(module, module.training) for module in all_modules(model)]
     try:
         for root in roots:
             if training is not None and any(module.training != training for module in root.modules()):

@@ -15,9 +15,9 @@ from axiograd._typing import Inputs, Target
 from axiograd.errors import InputError, NotFiniteError, TargetError
 from axiograd.homogeneity.inputs import NamedArguments, take_apart
 from axiograd.homogeneity.model import describe_model, require_shapes, unwrap
-from axiograd.homogeneity.probe import ModelProbe, in_double, tensors_of
+from axiograd.homogeneity.probe import ModelProbe, in_double, products, tensors_of
 from axiograd.homogeneity.refutation import ALPHAS as FAR, quiet_and_eager
-from axiograd.homogeneity.running import modules_behind
+from axiograd.homogeneity.running import all_tensors
 from axiograd.homogeneity.tracing.surroundings import attributes_restored
 
 #: Near 1, for an epsilon or a softmax looks homogeneous at scales far from the data's own; and far, for thresholds.
@@ -200,16 +200,13 @@ def _measured(base: Tensor, logs: list[tuple[float, Tensor]]) -> float:
 
 
 def _dot(point: Tensor, grad: Tensor | None) -> Tensor:
-    point = point.detach()
     if grad is None:
         return torch.zeros((), dtype=point.dtype.to_real(), device=point.device)
-    if point.is_complex():
-        return (torch.view_as_real(point) * torch.view_as_real(grad.resolve_conj())).sum()
-    return (point * grad).sum()
+    return products(point.detach(), grad).sum()
 
 
 def _require_numbers(model: Callable[..., Any], arguments: NamedArguments) -> None:
-    if any(t.is_meta for m in modules_behind(model) for t in (*m.parameters(), *m.buffers())):
+    if any(t.is_meta for t in all_tensors(model)):
         raise InputError("the model is on the meta device and has no numbers: load its weights first.")
     for leaf in arguments.leaves:
         if leaf.scales and not leaf.value.numel():

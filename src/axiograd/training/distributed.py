@@ -5,7 +5,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from axiograd.errors import ConfigurationError
-from axiograd.homogeneity.running import modules_behind
+from axiograd.homogeneity.running import all_modules, modules_behind
 from axiograd.training.checkpoint import is_sharded
 
 
@@ -35,7 +35,7 @@ def refuse_sharded(model: object) -> None:
         return
     from torch.distributed.fsdp import FullyShardedDataParallel
 
-    if any(isinstance(part, FullyShardedDataParallel) for root in _roots(model) for part in root.modules()):
+    if any(isinstance(part, FullyShardedDataParallel) for part in (all_modules(model) if callable(model) else ())):
         raise ConfigurationError(
             "the model is sharded by FullyShardedDataParallel, which frees the parameters and reduces their gradients "
             "as soon as the input gradient inside the step is taken, so that those of the prior would be lost; use "

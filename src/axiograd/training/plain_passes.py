@@ -9,7 +9,7 @@ from torch import Tensor
 from axiograd._typing import Inputs, Target
 from axiograd.attribution import Explanation, Gradient, InputXGradient, Saliency, XGradient
 from axiograd.errors import ConfigurationError
-from axiograd.homogeneity.running import modules_behind
+from axiograd.homogeneity.running import all_modules
 from axiograd.training.bound import Bound
 from axiograd.training.held_gates.operators import NotHeldError
 from axiograd.training.held_gates.replay import Replayed, look, refused
@@ -73,7 +73,7 @@ def _must_be_held(bound: Bound, reason: str) -> ConfigurationError:
 
 def _recover(model: Any) -> None:
     """Tell a sharded model that the pass it is in will not end."""
-    for part in (part for root in modules_behind(model) for part in root.modules()):
+    for part in all_modules(model):
         reset: Any = getattr(part, "reset_iter_state", None)
         if reset is not None:
             reset()

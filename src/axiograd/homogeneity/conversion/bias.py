@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from axiograd.errors import AxiogradError, InputError
 from axiograd.homogeneity.certification import certify
 from axiograd.homogeneity.conversion.calibrated import OverfittingWarning
-from axiograd.homogeneity.conversion.calibration import restored, run_in_mode
+from axiograd.homogeneity.conversion.calibration import left_as_it_was
 from axiograd.homogeneity.conversion.convert import to_xdnn
 
 #: Below this share of the output, constants are not worth a thought.
@@ -122,7 +122,7 @@ def bias_report(model: nn.Module, samples: Tensor, labels: Tensor | None = None)
         raise InputError(f"samples of shape {tuple(samples.shape)}: at least four samples, the first dimension counts.")
     if labels is not None and len(labels) != len(samples):
         raise InputError(f"{len(labels)} labels for {len(samples)} samples.")
-    with run_in_mode(model, training=False), restored(model):
+    with left_as_it_was(model):
         certificate = certify(model, samples[:EXAMPLES])
         names = sorted({name for violation in certificate.violations for name in violation.parameters})
         parts = [_parts(model, rows, names) for rows in samples.split(ROWS)]

@@ -13,7 +13,7 @@ from axiograd.homogeneity.conversion.degrees import suspended
 from axiograd.homogeneity.conversion.example import ExampleCall
 from axiograd.homogeneity.conversion.layers import UncentredBatchNorm
 from axiograd.homogeneity.conversion.patched import PatchedForward
-from axiograd.homogeneity.running import in_mode
+from axiograd.homogeneity.running import in_mode, preserved_buffers, with_buffers
 
 #: How far a norm's answer may move, by its epsilon, when its input is halved or doubled.
 NORM_TOLERANCE = 0.05
@@ -31,7 +31,7 @@ def calibrate(model: nn.Module, call: ExampleCall) -> None:
     with run_in_mode(model, training=False), _learning(model):
         call(model)
     if patches(model):
-        with run_in_mode(model, training=True), restored(model), _learning(model, modules=False):
+        with left_as_it_was(model, training=True), _learning(model, modules=False):
             _attempt(model, call)
 
 
@@ -55,7 +55,7 @@ def owners_of_functions(model: nn.Module, call: ExampleCall) -> set[str]:
     try:
         for mode in (True, False):
             stack.clear()
-            with run_in_mode(model, training=mode), restored(model), _learning(model):
+            with left_as_it_was(model, training=mode), _learning(model):
                 _attempt(model, call)
     finally:
         del model.forward
@@ -96,7 +96,7 @@ def hand_written_norms(model: nn.Module, call: ExampleCall) -> set[str]:
         if not any(module.children()) and type(module).forward.__module__.split(".")[0] != "torch"
     ]
     try:
-        with run_in_mode(model, training=False), restored(model):
+        with left_as_it_was(model):
             call(model)
     finally:
         for handle in handles:
@@ -109,6 +109,13 @@ def run_in_mode(model: nn.Module, *, training: bool) -> Iterator[None]:
     """Everything in one mode, and afterwards each module in its own again; random numbers are left as they were."""
     devices = {p.device for p in model.parameters() if p.device.type == "cuda"}
     with in_mode(model, training=training), torch.random.fork_rng(list(devices)):
+        yield
+
+
+@contextmanager
+def left_as_it_was(model: nn.Module, *, training: bool = False) -> Iterator[None]:
+    """The same, and what is written into buffers, as train mode does into running statistics, does not stay."""
+    with run_in_mode(model, training=training), preserved_buffers(with_buffers(model)):
         yield
 
 
@@ -146,14 +153,3 @@ def _hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> N
 def _trained(module: Counterpart) -> bool:
     """A BatchNorm that has seen batches knows its scale better than a few example inputs do."""
     return isinstance(module, UncentredBatchNorm) and bool(module.num_batches_tracked > 0)
-
-
-@contextmanager
-def restored(model: nn.Module) -> Iterator[None]:
-    """Put every buffer back to its value: train mode moves running statistics."""
-    before = {buffer: buffer.clone() for buffer in model.buffers()}
-    try:
-        yield
-    finally:
-        for buffer, value in before.items():
-            buffer.copy_(value)

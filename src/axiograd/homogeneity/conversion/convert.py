@@ -19,7 +19,7 @@ from axiograd.homogeneity.conversion.calibrated import (
     fit_stripped,
     warn_of_overfitting,
 )
-from axiograd.homogeneity.conversion.calibration import restored, run_in_mode
+from axiograd.homogeneity.conversion.calibration import left_as_it_was, run_in_mode
 from axiograd.homogeneity.conversion.example import ExampleCall, Mask, Slot, ensure_module
 from axiograd.homogeneity.conversion.lift import Lifted, energy_parts, mask_for
 from axiograd.homogeneity.conversion.scale import joint_rms
@@ -185,7 +185,7 @@ def _without_cache(model: nn.Module) -> list[Edit]:
 def _run(model: nn.Module, call: ExampleCall) -> Any:
     """The output on the example inputs in eval mode: what fails here is not the conversion's doing."""
     try:
-        with run_in_mode(model, training=False), restored(model):
+        with left_as_it_was(model):
             return call(model)
     except Exception as error:
         raise InputError(

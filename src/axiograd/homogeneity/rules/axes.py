@@ -6,11 +6,11 @@ Labels name, for each dimension of a tensor, the dimension of an origin along wh
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor, fx
 
 from axiograd.homogeneity.rules.registry import aten
-from axiograd.homogeneity.tracing.nodes import argument, op_name, shape_of
+from axiograd.homogeneity.tracing.nodes import argument, is_random, op_name, shape_of
+from axiograd.homogeneity.tracing.private_torch import is_operator
 
 _DEPTH = 10
 Labels = tuple[int | None, ...]
@@ -101,6 +101,4 @@ def alike(a: Any, b: Any, depth: int = 0) -> bool:
         return type(a) is type(b) and not isinstance(a, Tensor) and bool(a == b)
     if a.op != "call_function" or b.op != a.op or a.target is not b.target or depth >= _DEPTH:
         return False
-    if not isinstance(a.target, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded in a.target.tags:  # noqa: SLF001 - no public name
-        return False
-    return alike(a.args, b.args, depth + 1) and a.kwargs == b.kwargs
+    return is_operator(a.target) and not is_random(a) and alike(a.args, b.args, depth + 1) and a.kwargs == b.kwargs

@@ -1,25 +1,17 @@
 """One operator call as a rule sees it: arguments by name, and ways to answer."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from torch import fx
 
 from axiograd.homogeneity.domain import Conflict, Value, join, number, of_degree, product, same
+from axiograd.homogeneity.findings import Sink
 from axiograd.homogeneity.rules.sentences import CONSTANT_FIX, DEGREES_FIX, describe_constants, plural_degrees
 from axiograd.homogeneity.tracing.nodes import shape_of
 
 #: A larger "epsilon" is a constant like any other.
 LARGEST_EPSILON = 1e-3
-
-
-class Sink(Protocol):
-    """Where rules send what they find."""
-
-    def violation(self, node: fx.Node, **what: Any) -> None: ...
-    def epsilon(self, node: fx.Node, size: float) -> None: ...
-    def assume(self, text: str) -> None: ...
-    def exponent(self, names: tuple[str, ...]) -> None: ...
 
 
 class Call:

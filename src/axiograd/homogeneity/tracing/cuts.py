@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from axiograd.homogeneity.tracing.aliases import Aliases, bodies, mutated
 from axiograd.homogeneity.tracing.nodes import argument, is_real, nodes_in, op_name, placeholders, schema_of
+from axiograd.homogeneity.tracing.private_torch import is_operator
 
 _CUTS = {"aten::detach", "aten::detach_", "aten::item", "aten::_local_scalar_dense"}
 #: Nothing but the shape of an argument counts.
@@ -63,9 +64,9 @@ def _operands(node: fx.Node, body: fx.GraphModule, moving: set[fx.Node]) -> set[
 
 def _loses(node: fx.Node, moving: set[fx.Node]) -> bool:
     """A result that is used depends on an argument without carrying its gradient."""
-    schema = schema_of(node.target)
-    if schema is None or not isinstance(node.target, torch._ops.OpOverload):  # noqa: SLF001 - no public name
+    if not is_operator(node.target):
         return False
+    schema = schema_of(node.target)
     if schema.name in _CARELESS:
         return True
     used = _used(node)

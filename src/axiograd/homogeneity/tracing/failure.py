@@ -1,6 +1,5 @@
-"""When the export gives up: say where in the user's code, or that the model itself fails on this input."""
+"""When the export gives up, or the model itself: where in the user's code, and what to do."""
 
-import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,16 +8,17 @@ from torch import Tensor
 
 from axiograd.errors import InputError
 from axiograd.homogeneity.certificate import Violation
-from axiograd.homogeneity.inputs import NamedArguments
 from axiograd.homogeneity.running import modules_behind
 from axiograd.homogeneity.tracing.places import locate_error
 
 
-def explain_failure(model: Callable[..., Any], arguments: NamedArguments, error: Exception) -> Violation:
-    """A violation for control flow that cannot be followed; InputError if the model does not run at all."""
-    trouble = _run(model, arguments)
-    if trouble is not None:
-        raise InputError(f"the model fails on the example inputs: {type(trouble).__name__}: {trouble}") from trouble
+def fails_itself(error: Exception) -> InputError:
+    """What is said where the model does not run at all."""
+    return InputError(f"the model fails on the example inputs: {type(error).__name__}: {error}")
+
+
+def explain_failure(error: Exception) -> Violation:
+    """A violation for what the export cannot follow, control flow most often."""
     place = locate_error(error)
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     return Violation(
@@ -27,25 +27,9 @@ def explain_failure(model: Callable[..., Any], arguments: NamedArguments, error:
         source=place.source,
         code=place.code,
         reason=f"torch.export cannot follow the model here ({type(error).__name__}: {first[:200]}).",
-        fix=("Replace control flow that depends on values by torch.where, and calls that leave PyTorch by operators."),
+        fix="Replace control flow that depends on values by torch.where, and calls that leave PyTorch by operators.",
         kind="export",
     )
-
-
-def _run(model: Callable[..., Any], arguments: NamedArguments) -> Exception | None:
-    """What the model itself raises on a copy of everything, if it raises."""
-    try:
-        twin = copy.deepcopy(model)
-    except Exception:  # noqa: BLE001 - a model that cannot be copied is not run
-        return None
-    values = [v.detach().clone() if isinstance(v, Tensor) else v for v in (leaf.value for leaf in arguments.leaves)]
-    args, kwargs = arguments.rebuild(values)
-    with torch.random.fork_rng(), torch.no_grad():
-        try:
-            twin(*args, **kwargs)
-        except Exception as error:  # noqa: BLE001 - this is what we are looking for
-            return error
-    return None
 
 
 def wrong_format(model: Callable[..., Any], tensors: Sequence[Tensor], error: Exception) -> InputError | None:

@@ -65,6 +65,11 @@ def shape_of(node: Any) -> tuple[Any, ...] | None:
     return tuple(value.shape) if isinstance(value, Tensor) else None
 
 
+def is_random(node: fx.Node) -> bool:
+    """Whether the node draws from a generator."""
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+
+
 def is_real(value: object) -> bool:
     """A number, or a tensor of numbers, that autograd can follow."""
     if isinstance(value, Tensor):

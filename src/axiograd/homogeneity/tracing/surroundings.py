@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from axiograd._functions import global_values, own_values
 from axiograd.homogeneity.certificate import Violation
-from axiograd.homogeneity.running import modules_behind
+from axiograd.homogeneity.running import all_modules
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 #: A list in an object in a closure: what a hook fills is near.
@@ -33,7 +33,7 @@ def attributes_restored(model: Callable[..., Any]) -> Iterator[None]:
     >>> kept
     []
     """
-    modules = [m for root in modules_behind(model) for m in root.modules()]
+    modules = all_modules(model)
     saved: list[tuple[Any, Any]] = [(vars(m), dict(vars(m))) for m in modules]
     saved += [(m._buffers, dict(m._buffers)) for m in modules]  # noqa: SLF001 - the only way to the dict itself
     filled: dict[int, tuple[Any, Any]] = {}

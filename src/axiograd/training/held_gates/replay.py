@@ -21,7 +21,7 @@ from axiograd.attribution.arguments import Arguments, Model
 from axiograd.attribution.passes import Pass, Score, attribution_pass, leaves as to_differentiate_by
 from axiograd.errors import ConfigurationError
 from axiograd.homogeneity.model import PARALLEL, out_of_parallel
-from axiograd.homogeneity.running import modules_behind
+from axiograd.homogeneity.running import all_modules
 from axiograd.training.held_gates.checkpointing import without_checkpoints
 from axiograd.training.held_gates.once import Refused, once
 from axiograd.training.held_gates.operators import NotHeldError
@@ -248,7 +248,7 @@ def look(
 @contextmanager
 def _attributes_kept(model: Model) -> Iterator[None]:
     """Tensors that modules store in their forward pass are those of the first look, whose graph is gone."""
-    modules = [m for root in modules_behind(model) for m in root.modules() if not isinstance(m, PARALLEL)]
+    modules = [m for m in all_modules(model) if not isinstance(m, PARALLEL)]
     before = [(vars(m), {k: v for k, v in vars(m).items() if isinstance(v, Tensor)}) for m in modules]
     try:
         yield
