@@ -3,7 +3,7 @@ import pytest
 import torch
 
 import axiograd
-from axiograd.attribution.quadrature import nodes_and_weights
+from axiograd.attribution.integrated_gradients import nodes_and_weights
 from axiograd.errors import BaselineError, ConfigurationError
 from support.networks import REGULAR, build
 from support.oracles import integrated_gradients

@@ -87,8 +87,8 @@ class Attribution(ABC):
         parameters = inspect.signature(type(self)).parameters
         own = {name: getattr(self, name) for name in parameters if name != "model" and hasattr(self, name)}
         usual = {name: parameters[name].default for name in own}
-        said = [f"{name}={_spoken(value)}" for name, value in own.items() if value is not usual[name]]
-        return f"{type(self).__name__}({', '.join([_spoken(self.model), *said])})"
+        changed = [f"{name}={_spoken(value)}" for name, value in own.items() if value is not usual[name]]
+        return f"{type(self).__name__}({', '.join([_spoken(self.model), *changed])})"
 
     @property
     def forward_func(self) -> Model:
@@ -286,6 +286,25 @@ class Attribution(ABC):
             difference = (scores_at(arguments.features) - at_baseline).movedim(0, -1)
             total = summed(computed.attributions, difference.dim(), difference.dtype)
         return total - difference, difference
+
+
+class SinglePass(Attribution):
+    """Methods that are a function of the inputs and of one gradient, aᵢ = combine(xᵢ, ∂F/∂xᵢ)."""
+
+    @abstractmethod
+    def _combine(self, x: Tensor, gradient: Tensor) -> Tensor:
+        """The attribution of one feature tensor."""
+
+    def _compute(self, call: AttributionCall) -> Computed:
+        done = self._differentiate(call)
+        done.check_finite(call.arguments.features)
+        pairs = zip(call.arguments.features, done.gradients, strict=True)
+        return Computed([self._combine(x, g) for x, g in pairs], done.outputs)
+
+
+def private_generator() -> torch.Generator:
+    """A method's own: a call leaves the global random state as it was, and yet no two calls draw the same."""
+    return torch.Generator().manual_seed(int(torch.randint(2**62, ())))
 
 
 def _spoken(value: Any) -> str:

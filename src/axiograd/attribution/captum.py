@@ -17,12 +17,12 @@ from torch import Tensor, nn
 from axiograd._extras import optional
 from axiograd._target import LinearTarget, logits, select
 from axiograd._typing import Target
-from axiograd.attribution._snapshot import snapshot
 from axiograd.attribution.arguments import Arguments, Model
-from axiograd.attribution.base import Attribution, AttributionCall, Computed
+from axiograd.attribution.base import Attribution, AttributionCall, Computed, private_generator
 from axiograd.attribution.passes import check_finite, run
 from axiograd.errors import BaselineError, ConfigurationError
-from axiograd.homogeneity.running import module_of, running_eagerly
+from axiograd.homogeneity.running import all_modules, module_of, running_eagerly
+from axiograd.homogeneity.tracing.surroundings import attributes_restored
 
 #: What the two calls pass themselves.
 _OURS = {"inputs", "target", "baselines", "additional_forward_args", "return_convergence_delta"}
@@ -61,8 +61,7 @@ class CaptumMethod(Attribution):
         if issubclass(kind, self._attr.LayerAttribution | self._attr.NeuronAttribution):
             raise self._about_layers()
         self.generator = generator
-        # A call leaves the global random states as they were, and yet no two calls draw the same.
-        self._own = torch.Generator().manual_seed(int(torch.randint(2**62, ())))
+        self._private = private_generator()
         self._build(model)
 
     def _is_instance(self, value: object) -> bool:
@@ -144,8 +143,7 @@ class CaptumMethod(Attribution):
             outputs = run(call.model, arguments, arguments.features)
             scores = self._score(outputs, call.target, arguments.batch)
         forward = _Scores(call)
-        module = module_of(call.model)
-        with snapshot(module), _quiet(), running_eagerly(), self._seeded():
+        with _lent(call.model), _quiet(), running_eagerly(), self._seeded():
             method = self._build(forward)
             if isinstance(call.target, str):
                 each = [self._attribute(method, forward, call, i) for i in range(scores.shape[1])]
@@ -187,7 +185,7 @@ class CaptumMethod(Attribution):
     @contextmanager
     def _seeded(self) -> Iterator[None]:
         """Captum draws from the global states of torch (restored by the caller) and of NumPy."""
-        seed = int(torch.randint(2**32, (), generator=self.generator or self._own))
+        seed = int(torch.randint(2**32, (), generator=self.generator or self._private))
         state = np.random.get_state()  # noqa: NPY002  # the legacy state is the one that Captum uses
         torch.manual_seed(seed)
         np.random.seed(seed)  # noqa: NPY002
@@ -239,6 +237,23 @@ def _for_captum(target: Target, batch: int) -> Any:
 def _bare(tensors: tuple[Tensor, ...], call: AttributionCall) -> Any:
     """Options such as sliding windows have the structure of the inputs, so a single tensor stays one."""
     return tensors[0] if len(tensors) == 1 and not isinstance(call.inputs, tuple) else tensors
+
+
+@contextmanager
+def _lent(model: Model) -> Iterator[None]:
+    """The model, whose modules may be written on: all that they hold comes back as it was.
+
+    Parameters are swapped for copies: a library that rewrites weights (LRP) then never touches the user's storage, nor
+    what is saved there for a later ``backward()``.
+    """
+    with attributes_restored(model):
+        copies: dict[int, nn.Parameter] = {}
+        for module in all_modules(model):
+            for name, p in module._parameters.items():  # noqa: SLF001  # setattr would run a module's own __setattr__
+                if p is not None:
+                    copy = nn.Parameter(p.detach().clone(), requires_grad=p.requires_grad)
+                    module._parameters[name] = copies.setdefault(id(p), copy)  # noqa: SLF001
+        yield
 
 
 @contextmanager

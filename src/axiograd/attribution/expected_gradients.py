@@ -9,7 +9,7 @@ from torch import Tensor
 
 from axiograd.attribution._path import PathMethod, PathStep, integrate
 from axiograd.attribution.arguments import Arguments, Model, zeros_like
-from axiograd.attribution.base import AttributionCall, Computed
+from axiograd.attribution.base import AttributionCall, Computed, private_generator
 from axiograd.attribution.integrated_gradients import check_count, check_rows
 from axiograd.attribution.layer import Layer
 from axiograd.attribution.passes import run
@@ -48,19 +48,18 @@ class ExpectedGradients(PathMethod):
         self.references = References.ensure(references)
         self.n_samples = n_samples
         self.generator = generator
-        # Without a generator: a training step draws from the global random state, like dropout; an extra look
-        # leaves that state alone, so it has one of its own.
-        self._own = torch.Generator().manual_seed(int(torch.randint(2**62, ())))
+        # Without a generator, a training step draws from the global random state, like dropout, and an extra look here.
+        self._private = private_generator()
         self.internal_batch_size = internal_batch_size
         self.multiply_by_inputs = multiply_by_inputs
 
     def _compute(self, call: AttributionCall) -> Computed:
-        generator = self.generator or (None if call.is_training_step else self._own)
-        draws = self._draw(call.arguments, generator)
+        generator = self.generator or (None if call.is_training_step else self._private)
+        drawn = self._draw(call.arguments, generator)
         alphas = torch.rand(self.n_samples, call.arguments.batch, generator=generator, dtype=torch.float64)
-        steps = [PathStep(r, alpha, 1 / self.n_samples) for r, alpha in zip(draws, alphas.unbind(), strict=True)]
+        steps = [PathStep(r, alpha, 1 / self.n_samples) for r, alpha in zip(drawn, alphas.unbind(), strict=True)]
         outputs = run(call.model, call.arguments, call.arguments.features) if call.wants_outputs else None
-        return Computed(integrate(self, call, steps, self.internal_batch_size), outputs, draws)
+        return Computed(integrate(self, call, steps, self.internal_batch_size), outputs, drawn)
 
     def _draw(self, arguments: Arguments, generator: torch.Generator | None) -> list[tuple[Tensor, ...]]:
         features, batch = arguments.features, arguments.batch

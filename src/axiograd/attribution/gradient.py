@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from axiograd.attribution._single_pass import SinglePass
+from axiograd.attribution.base import SinglePass
 
 
 class Gradient(SinglePass):

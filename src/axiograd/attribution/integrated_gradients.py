@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import lru_cache
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from axiograd._typing import Inputs, Target
@@ -15,8 +17,9 @@ from axiograd.attribution.base import AttributionCall, Computed
 from axiograd.attribution.captum_calls import called_as_in_captum
 from axiograd.attribution.layer import Layer
 from axiograd.attribution.passes import run
-from axiograd.attribution.quadrature import Rule, nodes_and_weights
 from axiograd.errors import ConfigurationError
+
+Rule: TypeAlias = Literal["gausslegendre", "riemann_left", "riemann_right", "riemann_middle", "riemann_trapezoid"]
 
 
 class IntegratedGradients(PathMethod):
@@ -98,6 +101,29 @@ class IntegratedGradients(PathMethod):
 
     def _read_baselines(self, baselines: Any, arguments: Arguments) -> tuple[Tensor, ...]:
         return arguments.fill(baselines, "baselines")
+
+
+@lru_cache(maxsize=64)
+def nodes_and_weights(rule: Rule, n: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """∫₀¹ f(α) dα ≈ Σ wᵢ f(αᵢ); the weights add up to 1.
+
+    >>> nodes_and_weights("riemann_middle", 2)
+    (array([0.25, 0.75]), array([0.5, 0.5]))
+    """
+    if rule not in get_args(Rule):
+        raise ConfigurationError(f"method={rule!r}: expected one of {', '.join(get_args(Rule))}.")
+    least = 2 if rule == "riemann_trapezoid" else 1
+    if n < least:
+        raise ConfigurationError(f"n_steps={n}: {rule} needs at least {least}.")
+    if rule == "gausslegendre":
+        nodes, weights = np.polynomial.legendre.leggauss(n)
+        return (nodes + 1) / 2, weights / 2
+    if rule == "riemann_trapezoid":
+        weights = np.full(n, 1 / (n - 1))
+        weights[[0, -1]] /= 2
+        return np.linspace(0, 1, n), weights
+    shift = {"riemann_left": 0.0, "riemann_middle": 0.5, "riemann_right": 1.0}[rule]
+    return (np.arange(n) + shift) / n, np.full(n, 1 / n)
 
 
 def check_rows(internal_batch_size: int | None) -> None:

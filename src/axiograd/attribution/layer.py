@@ -51,7 +51,7 @@ class FromLayer(nn.Module):
             )
         self.model = model
         if not isinstance(model, nn.Module):
-            self.behind = nn.ModuleList(modules_behind(model))
+            self.reached = nn.ModuleList(modules_behind(model))
         #: Not registered: they are modules of the model, and have their names there.
         self.layers = tuple(
             _found(model, one) for one in ([layer] if isinstance(layer, str | nn.Module) else list(layer))

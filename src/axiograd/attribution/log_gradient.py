@@ -10,8 +10,8 @@ from torch import Tensor
 
 from axiograd._target import logits, select
 from axiograd._typing import Target
-from axiograd.attribution._single_pass import SinglePass
 from axiograd.attribution.arguments import Model
+from axiograd.attribution.base import SinglePass
 from axiograd.attribution.layer import Layer
 from axiograd.errors import ConfigurationError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from axiograd.attribution.arguments import Model
-from axiograd.attribution.base import Attribution, AttributionCall, Computed
+from axiograd.attribution.base import Attribution, AttributionCall, Computed, private_generator
 from axiograd.attribution.layer import Layer
 from axiograd.attribution.passes import run
 
@@ -23,16 +23,15 @@ class RandomAttribution(Attribution):
     def __init__(self, model: Model, *, generator: torch.Generator | None = None, layer: Layer | None = None) -> None:
         super().__init__(model, layer=layer)
         self.generator = generator
-        # Its own generator: a call leaves the global random state as it was, and yet no two calls agree.
-        self._own = torch.Generator().manual_seed(int(torch.randint(2**62, ())))
+        self._private = private_generator()
 
     def _compute(self, call: AttributionCall) -> Computed:
         with torch.no_grad():
             outputs = run(call.model, call.arguments, call.arguments.features)
             n = self._score(outputs, call.target, call.arguments.batch).shape[1:]
-        generator = self.generator or self._own
-        draws = [
+        generator = self.generator or self._private
+        drawn = [
             torch.randn((*n, *x.shape), dtype=x.dtype, generator=generator).to(x.device)
             for x in call.arguments.features
         ]
-        return Computed(draws, outputs)
+        return Computed(drawn, outputs)

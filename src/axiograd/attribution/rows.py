@@ -10,9 +10,8 @@ from torch import Tensor
 
 from axiograd._target import LinearTarget, logits
 from axiograd._typing import Target
-from axiograd.attribution._single_pass import SinglePass
 from axiograd.attribution.arguments import Arguments
-from axiograd.attribution.base import Attribution
+from axiograd.attribution.base import Attribution, SinglePass
 from axiograd.attribution.passes import run
 from axiograd.attribution.random_attribution import RandomAttribution
 from axiograd.attribution.results import Explanation

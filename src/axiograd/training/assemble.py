@@ -34,24 +34,8 @@ def train_from(config: TrainingConfig, **overrides: Any) -> FitResult:
     with kept_rng():
         seed_everything(config.seed, "model")
         model = build_model(config, train_data)
-    run = config.run
-    settings: dict[str, Any] = {
-        "metric": run.metric,
-        "recipe": config.recipe,
-        "out": config.out,
-        "seed": config.seed,
-        "num_workers": run.num_workers,
-        "checkpoint_steps": run.checkpoint_steps,
-        "checkpoint_minutes": run.checkpoint_minutes,
-        "log_steps": run.log_steps,
-        "compiled": run.compiled,
-        "accelerator": run.accelerator,
-        "devices": run.devices,
-        "num_nodes": run.num_nodes,
-        "strategy": run.strategy,
-        "precision": run.precision,
-        "metadata": recipe_of(config, train_data, validation).to_metadata(),
-    }
+    settings: dict[str, Any] = {"recipe": config.recipe, "out": config.out, "seed": config.seed, **vars(config.run)}
+    settings["metadata"] = recipe_of(config, train_data, validation).to_metadata()
     train_data = with_arguments(config, train_data)
     return fit(model, train_data, loss=build_loss(config), validation=validation, **(settings | overrides))
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vjp, vmap
 
+from axiograd.attribution.passes import detached
 from axiograd.errors import ConfigurationError
 from axiograd.homogeneity.model import PARALLEL
 from axiograd.priors import Prior
@@ -78,7 +79,7 @@ class CompiledStep:
             self._fall_back(failure)
         elif self.reason is None:
             self._prepare(inputs, attribution_target)
-        return _detached(terms)
+        return LossTerms(**detached(vars(terms)))
 
     def _prepare(self, inputs: Any, target: Any) -> None:
         """After a step as it is written, with all its checks: can the next be compiled?"""
@@ -171,14 +172,3 @@ def _with_own_code(function: Any) -> Callable[..., Any]:
     """The same function with a code object of its own: compilers count recompilations, and give up, by code object."""
     code = function.__code__.replace()
     return FunctionType(code, function.__globals__, function.__name__, closure=function.__closure__)
-
-
-def _detached(terms: LossTerms) -> LossTerms:
-    return LossTerms(
-        terms.total.detach(),
-        terms.task.detach(),
-        terms.prior.detach(),
-        torch.utils._pytree.tree_map_only(Tensor, Tensor.detach, terms.outputs),  # noqa: SLF001 (torch's own)
-        torch.utils._pytree.tree_map_only(Tensor, Tensor.detach, terms.attributions),  # noqa: SLF001
-        terms.weight,
-    )

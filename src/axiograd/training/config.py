@@ -53,7 +53,7 @@ class LossConfig:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Where and how `fit` runs."""
+    """Where and how `fit` runs: arguments of it, by name."""
 
     metric: Literal["loss", "accuracy"] = "loss"
     num_workers: int = 0

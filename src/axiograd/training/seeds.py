@@ -13,6 +13,8 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
+from axiograd.homogeneity.tracing.surroundings import draws_noticed
+
 
 def derive(*place: int | str) -> int:
     """A 63-bit seed that depends on every part of the place, and on nothing else.
@@ -43,11 +45,5 @@ def seed_everything(*place: int | str) -> None:
 @contextmanager
 def kept_rng() -> Iterator[None]:
     """Give the caller's global generators back as they were."""
-    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - it is the global one we keep
-    devices = list(range(torch.cuda.device_count()))
-    with torch.random.fork_rng(devices=devices):
-        try:
-            yield
-        finally:
-            random.setstate(python)
-            np.random.set_state(numpy)  # noqa: NPY002
+    with torch.random.fork_rng(devices=list(range(torch.cuda.device_count()))), draws_noticed():
+        yield

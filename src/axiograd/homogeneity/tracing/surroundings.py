@@ -23,7 +23,7 @@ _DEEPEST = 3
 
 @contextmanager
 def attributes_restored(model: Callable[..., Any]) -> Iterator[None]:
-    """Puts every module's attributes and buffers, and the containers that hooks fill, back as they were.
+    """Puts every module's attributes, what it registered, and the containers that hooks fill, back as they were.
 
     >>> kept = []
     >>> model = nn.ReLU()
@@ -35,20 +35,21 @@ def attributes_restored(model: Callable[..., Any]) -> Iterator[None]:
     """
     modules = all_modules(model)
     saved: list[tuple[Any, Any]] = [(vars(m), dict(vars(m))) for m in modules]
-    saved += [(m._buffers, dict(m._buffers)) for m in modules]  # noqa: SLF001 - the only way to the dict itself
+    # Handles of hooks refer to the dictionaries themselves, so those are refilled, not replaced.
+    saved += [(held, held.copy()) for m in modules for held in vars(m).values() if isinstance(held, dict)]
     filled: dict[int, tuple[Any, Any]] = {}
     for hook in (h for m in modules for name in _HOOKS for h in getattr(m, name).values()):
         _containers(hook, filled, 0)
     if isinstance(model, FunctionType):
         _containers(model, filled, 0)
-    saved += [pair for pair in filled.values() if all(pair[0] is not live for live, _ in saved)]
+    saved += [pair for pair in filled.values() if all(pair[0] is not held for held, _ in saved)]
     try:
         yield
     finally:
-        for live, before in saved:
-            if not _same(live, before):
-                live.clear()
-                (live.update if isinstance(live, dict | set) else live.extend)(before)
+        for held, before in saved:
+            if not _same(held, before):
+                held.clear()
+                (held.update if isinstance(held, dict | set) else held.extend)(before)
 
 
 def _containers(value: Any, found: dict[int, tuple[Any, Any]], depth: int) -> None:
@@ -75,12 +76,12 @@ def _containers(value: Any, found: dict[int, tuple[Any, Any]], depth: int) -> No
             _containers(item, found, depth + 1)
 
 
-def _same(live: Any, before: Any) -> bool:
-    if len(live) != len(before):
+def _same(now: Any, before: Any) -> bool:
+    if len(now) != len(before):
         return False
-    if isinstance(live, dict):
-        return live.keys() == before.keys() and all(live[key] is before[key] for key in before)
-    return (isinstance(live, set) and live == before) or all(a is b for a, b in zip(live, before, strict=True))
+    if isinstance(now, dict):
+        return now.keys() == before.keys() and all(now[key] is before[key] for key in before)
+    return (isinstance(now, set) and now == before) or all(a is b for a, b in zip(now, before, strict=True))
 
 
 @contextmanager

@@ -1,13 +1,18 @@
 """Gates: which piece of a function counted, which of several entries was the largest, which units were dropped."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from axiograd.training.held_gates.operators import HeldCall, NotHeldError, argument
+from axiograd.training.held_gates.operators import NotHeldError, argument
+
+if TYPE_CHECKING:
+    from axiograd.training.held_gates.recorder import HeldCall
 
 
 def relu(call: HeldCall) -> Any:
@@ -29,27 +34,13 @@ def prelu(call: HeldCall) -> Any:
 
 
 def clamp(call: HeldCall) -> Any:
-    x = call.args[0].detach()
-    low = argument(call.args, call.kwargs, 1, "min", None)
-    high = argument(call.args, call.kwargs, 2, "max", None)
-    if any(isinstance(bound, Tensor) and bound.requires_grad for bound in (low, high)):
-        raise NotHeldError("clamp has a bound that is trained or depends on the input.")
+    x, name = call.args[0].detach(), call.function.__name__.rstrip("_")
+    low = None if name == "clamp_max" else argument(call.args, call.kwargs, 1, "min", None)
+    high = argument(call.args, call.kwargs, 1 if name == "clamp_max" else 2, "max", None)
+    if any(isinstance(bound, Tensor) and (bound.requires_grad or name.startswith("clamp_")) for bound in (low, high)):
+        raise NotHeldError(f"{name} has a bound that is a tensor, is trained or depends on the input.")
     inside = torch.ones_like(x, dtype=torch.bool) if low is None else x >= low
     return _bounded(call, inside if high is None else inside & (x <= high))
-
-
-def clamp_min(call: HeldCall) -> Any:
-    bound = argument(call.args, call.kwargs, 1, "min", None)
-    if isinstance(bound, Tensor):
-        raise NotHeldError("clamp_min has a tensor for a bound.")
-    return _bounded(call, call.args[0].detach() >= bound)
-
-
-def clamp_max(call: HeldCall) -> Any:
-    bound = argument(call.args, call.kwargs, 1, "max", None)
-    if isinstance(bound, Tensor):
-        raise NotHeldError("clamp_max has a tensor for a bound.")
-    return _bounded(call, call.args[0].detach() <= bound)
 
 
 def hardtanh(call: HeldCall) -> Any:
@@ -196,10 +187,7 @@ GATES: dict[str, Callable[[HeldCall], Any]] = {
     "relu": relu,
     "leaky_relu": leaky_relu,
     "prelu": prelu,
-    "clamp": clamp,
-    "clip": clamp,
-    "clamp_min": clamp_min,
-    "clamp_max": clamp_max,
+    **dict.fromkeys(("clamp", "clip", "clamp_min", "clamp_max"), clamp),
     "hardtanh": hardtanh,
     "relu6": relu6,
     **dict.fromkeys(("threshold", "_threshold"), threshold),

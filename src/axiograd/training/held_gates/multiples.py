@@ -11,12 +11,6 @@ ROUNDING = 64
 _SMALL = 1e-6
 
 
-def per_sample(scale: Tensor, like: Tensor) -> Tensor:
-    """One number per sample, to be multiplied with what has more dimensions."""
-    scale = scale if scale.dtype == like.dtype else scale.to(like.dtype)
-    return scale.reshape(-1, *[1] * (like.dim() - 1))
-
-
 def multiples(r: Tensor, rho: Tensor) -> Tensor | None:
     """m with r = m·ρ, a number for each sample; None if there is none, or it is too small to be divided by."""
     rows, base = r.reshape(len(r), -1).double(), rho.reshape(len(rho), -1).double()

@@ -4,9 +4,9 @@ Linear functions are called again; a gate leaves behind which piece, entry or or
 too. Whatever is in no table cannot be held, and the step goes by double backward.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 #: A position or a keyword.
 Place = int | str
@@ -32,18 +32,6 @@ class Linear:
     added: frozenset[Place] = frozenset()
     #: Groups of places that multiply one another.
     factors: tuple[frozenset[Place], ...] = ()
-
-
-class HeldCall(Protocol):
-    """A call of a gate on values that depend on the input."""
-
-    function: Callable[..., Any]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-
-    def run(self) -> Any: ...
-    def moves(self, item: Any) -> bool: ...
-    def hold(self, result: Any, function: Callable[..., Any], *args: Any, added: Iterable[Place] = ()) -> Any: ...
 
 
 def names(text: str) -> list[str]:

@@ -78,13 +78,13 @@ class Recorder(TorchFunctionMode):
         if name in GATES:
             if kwargs.get("inplace") or (len(args) > INPLACE.get(name, len(args)) and args[INPLACE[name]]):
                 self._check_in_place(name, args[0])
-            call = _Call(self, function, args, kwargs)
+            call = HeldCall(self, function, args, kwargs)
             return self._logged(name, call, GATES[name](call), plain=False)
         if name not in LINEAR:
             raise NotHeldError(f"{name} is neither a linear function nor a gate.")
         check_linear(name, args, kwargs, self.moves)
         replayed = getattr(Tensor, name) if in_place else function
-        call = _Call(self, function, args, kwargs)
+        call = HeldCall(self, function, args, kwargs)
         result = call.hold(call.run(), replayed, *args, added=LINEAR[name].added, **kwargs)
         return self._logged(name, call, result, plain=True)
 
@@ -165,7 +165,7 @@ class Recorder(TorchFunctionMode):
         if self.log is not None and value.grad_fn is not None:
             self._sources[value.grad_fn, value.output_nr] = slot
 
-    def _logged(self, name: str, call: "_Call", result: Any, *, plain: bool) -> Any:
+    def _logged(self, name: str, call: "HeldCall", result: Any, *, plain: bool) -> Any:
         if self.log is not None:
             described = self._described(call.args, call.kwargs, call._slots)  # noqa: SLF001 (of the same file)
             in_place = result is call.args[0]
@@ -205,7 +205,7 @@ class Recorder(TorchFunctionMode):
         return Weight(number) if tensor.requires_grad else Fixed(number)
 
 
-class _Call:
+class HeldCall:
     """One call, with the slots that its arguments had before it ran: it may work in place."""
 
     def __init__(self, recorder: Recorder, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -20,6 +20,7 @@ from torch.utils import _pytree as pytree
 from axiograd.attribution.arguments import Arguments, Model
 from axiograd.attribution.passes import Pass, Score, attribution_pass, leaves as to_differentiate_by
 from axiograd.errors import ConfigurationError
+from axiograd.homogeneity.conversion.scale import along
 from axiograd.homogeneity.model import PARALLEL, out_of_parallel
 from axiograd.homogeneity.running import all_modules
 from axiograd.training.held_gates.checkpointing import without_checkpoints
@@ -153,10 +154,8 @@ class Replayed:
         r, v = found[: len(self.outputs)], found[len(self.outputs) :]
         if self.shared:
             scale = _multiple(self.u[0], r[0])
-            shift = [scale.to(vi.dtype).reshape(-1, *[1] * (vi.dim() - 1)) * vi for vi in v]
-            passes: list[tuple[Sequence[Tensor], list[Tensor]]] = [
-                (r, self._run([x + s for x, s in zip(self.x, shift, strict=True)], linear=False))
-            ]
+            moved = [x + along(scale, vi) * vi for x, vi in zip(self.x, v, strict=True)]
+            passes: list[tuple[Sequence[Tensor], list[Tensor]]] = [(r, self._run(moved, linear=False))]
         else:
             # The pass that counts is the last one.
             linear = self._run([vi.to(x.dtype) for vi, x in zip(v, self.x, strict=True)], linear=True)
@@ -253,9 +252,9 @@ def _attributes_kept(model: Model) -> Iterator[None]:
     try:
         yield
     finally:
-        for live, kept in before:
-            for name in [k for k, v in live.items() if isinstance(v, Tensor) and kept.get(k) is not v]:
+        for now, kept in before:
+            for name in [k for k, v in now.items() if isinstance(v, Tensor) and kept.get(k) is not v]:
                 if name in kept:
-                    live[name] = kept[name]
+                    now[name] = kept[name]
                 else:
-                    del live[name]
+                    del now[name]
