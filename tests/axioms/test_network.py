@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from axiograd.axioms.given import GivenNetwork
-from axiograd.axioms.network import DenseNetwork
+from axiograd.axioms.network import DenseNetwork, GivenNetwork
 from axiograd.axioms.subject import generated, saturating, two_implementations
 from axiograd.errors import TargetError
 

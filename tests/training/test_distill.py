@@ -9,7 +9,7 @@ from torch.nn import functional as F
 import axiograd
 from axiograd.errors import AxiogradError, ConfigurationError
 from axiograd.training import Recipe, distill
-from axiograd.training.distill import Distillation, ExplainedDistillation, TaughtAttributions, _Explained, _Taught
+from axiograd.training.distill import Distillation, ExplainedDistillation, Taught, TaughtAttributions
 
 RECIPE = Recipe(optimizer="adam", lr=0.02, schedule="cosine", epochs=25, batch_size=50, weight_decay=0.0)
 
@@ -139,8 +139,8 @@ class Mirrored(torch.utils.data.Dataset):
 
 def test_a_teacher_is_asked_about_the_sample_that_was_drawn():
     teacher, data = make(True, 0).eval(), Mirrored(torch.randn(1, 4))
-    taught = _Taught(data, Distillation(teacher))
-    explained = _Explained(data, ExplainedDistillation(teacher, TaughtAttributions(steps=16)))
+    taught = Taught(data, Distillation(teacher))
+    explained = Taught(data, ExplainedDistillation(teacher, TaughtAttributions(steps=16)))
     for _ in range(4):
         inputs, answer = taught[0]
         torch.testing.assert_close(answer, teacher(inputs[None])[0].detach())

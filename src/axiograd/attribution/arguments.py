@@ -156,20 +156,15 @@ class Arguments:
             value = value.clone() if value.is_inference() else value
             return value if create_graph else value.detach()
 
-        return replace(
-            self,
-            positional=tuple(prepare(v) for v in self.positional),
-            keyword={name: prepare(v) for name, v in self.keyword.items()},
-        )
+        return self._mapped(prepare)
 
     def to(self, dtype: torch.dtype) -> Arguments:
         """Floating-point tensors in another format."""
+        return self._mapped(lambda value: value.to(dtype) if is_floating(value) else value)
 
-        def cast(value: Any) -> Any:
-            return value.to(dtype) if is_floating(value) else value
-
-        keyword = {name: cast(v) for name, v in self.keyword.items()}
-        return replace(self, positional=tuple(cast(v) for v in self.positional), keyword=keyword)
+    def _mapped(self, change: Callable[[Any], Any]) -> Arguments:
+        keyword = {name: change(value) for name, value in self.keyword.items()}
+        return replace(self, positional=tuple(change(value) for value in self.positional), keyword=keyword)
 
     def call(self, model: Model, features: Sequence[Tensor]) -> Any:
         """Run the model with other features in the same places."""
@@ -206,14 +201,7 @@ class Arguments:
             taken = value[samples]
             return taken.repeat(repeats, *[1] * (value.dim() - 1)) if repeats > 1 else taken
 
-        def take(value: Any) -> Any:
-            return pytree.tree_map_only(Tensor, take_tensor, value, is_leaf=_is_no_container)
-
-        return replace(
-            self,
-            positional=tuple(take(v) for v in self.positional),
-            keyword={name: take(v) for name, v in self.keyword.items()},
-        )
+        return self._mapped(lambda v: pytree.tree_map_only(Tensor, take_tensor, v, is_leaf=_is_no_container))
 
     def beside(self, repeats: int) -> Arguments:
         """The rows repeated, for a call with features of its own: where there is nothing else, nothing is copied."""

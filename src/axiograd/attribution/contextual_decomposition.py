@@ -42,13 +42,13 @@ def contextual_decomposition(model: Callable[[Any], Any], inputs: Tensor, region
             f"a region of shape {list(region.shape)} does not fit inputs of shape {list(inputs.shape)}: one value per "
             "feature, or axes of length 1, which are repeated."
         ) from error
-    found = model(Pair(inside * inputs, (1 - inside) * inputs))
-    if not isinstance(found, Pair):
+    found = model(DecomposedTensor(inside * inputs, (1 - inside) * inputs))
+    if not isinstance(found, DecomposedTensor):
         raise InputError(f"contextual decomposition needs a model that returns one tensor, got {type(found).__name__}.")
     return Decomposition(found.region, found.rest)
 
 
-class Pair(Tensor):
+class DecomposedTensor(Tensor):
     """Two tensors that go through a network as one; functions without a rule are refused by name."""
 
     region: Tensor
@@ -69,7 +69,7 @@ class Pair(Tensor):
         if name in _LOOKS:
             return function(args[0].region, *args[1:], **(kwargs or {}))
         rule = _RULES.get(name)
-        if rule is None or not args or not isinstance(args[0], Pair):
+        if rule is None or not args or not isinstance(args[0], DecomposedTensor):
             raise InputError(
                 f"contextual decomposition has no rule for {name}: it goes through convolutions, linear layers, ReLU, "
                 "pooling, dropout, flattening and sums of branches."
@@ -78,13 +78,15 @@ class Pair(Tensor):
         if (kwargs or {}).get("inplace") or name in _IN_PLACE:
             args[0].region, args[0].rest = found
             return args[0]
-        return Pair(*found)
+        return DecomposedTensor(*found)
 
 
 Parts = tuple[Tensor, Tensor]
 
 
-def _affine(function: Any, x: Pair, weight: Tensor, bias: Tensor | None = None, *args: Any, **kwargs: Any) -> Parts:
+def _affine(
+    function: Any, x: DecomposedTensor, weight: Tensor, bias: Tensor | None = None, *args: Any, **kwargs: Any
+) -> Parts:
     region, rest = (function(part, weight, None, *args, **kwargs) for part in (x.region, x.rest))
     if bias is None:
         return region, rest
@@ -96,16 +98,16 @@ def _affine(function: Any, x: Pair, weight: Tensor, bias: Tensor | None = None, 
     return region + share, rest + (bias - share)
 
 
-def _linear(function: Any, x: Pair, *args: Any, **kwargs: Any) -> Parts:
+def _linear(function: Any, x: DecomposedTensor, *args: Any, **kwargs: Any) -> Parts:
     return function(x.region, *args, **kwargs), function(x.rest, *args, **kwargs)
 
 
-def _relu(_: Any, x: Pair, **__: Any) -> Parts:
+def _relu(_: Any, x: DecomposedTensor, **__: Any) -> Parts:
     alone = F.relu(x.region)
     return alone, F.relu(x.region + x.rest) - alone
 
 
-def _max_pool(function: Any, x: Pair, *args: Any, **kwargs: Any) -> Parts:
+def _max_pool(function: Any, x: DecomposedTensor, *args: Any, **kwargs: Any) -> Parts:
     pool = getattr(F, f"{function.__name__}_with_indices")
     axes = int(function.__name__[-2])
     _, places = pool(x.region + x.rest, *args, **kwargs)
@@ -113,13 +115,13 @@ def _max_pool(function: Any, x: Pair, *args: Any, **kwargs: Any) -> Parts:
     return region.view_as(places), rest.view_as(places)
 
 
-def _dropout(function: Any, x: Pair, *args: Any, **kwargs: Any) -> Parts:
+def _dropout(function: Any, x: DecomposedTensor, *args: Any, **kwargs: Any) -> Parts:
     kept = function(torch.ones_like(x.region), *args, **kwargs)
     return kept * x.region, kept * x.rest
 
 
-def _add(_: Any, x: Pair, other: Any, *, alpha: float = 1) -> Parts:
-    if not isinstance(other, Pair):
+def _add(_: Any, x: DecomposedTensor, other: Any, *, alpha: float = 1) -> Parts:
+    if not isinstance(other, DecomposedTensor):
         raise InputError(
             f"contextual decomposition has no rule for a sum with {type(other).__name__}, only of branches."
         )

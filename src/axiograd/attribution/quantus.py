@@ -28,7 +28,7 @@ def quantus_explain(method: Callable[..., Attribution], **settings: Any) -> Expl
     array([[0., 2.]])
     """
 
-    def explain_func(model: nn.Module, inputs: Any, targets: Any, **kwargs: Any) -> NDArray[Any]:
+    def explain_func(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> NDArray[Any]:
         parameters = model.parameters() if isinstance(model, nn.Module) else ()
         like = next((p for p in parameters if p.is_floating_point()), None)
         device = kwargs.pop("device", None) or ("cpu" if like is None else like.device)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from axiograd.attribution import XGradient
 from axiograd.axioms.base import Axiom, Probe
-from axiograd.axioms.given import GivenNetwork
+from axiograd.axioms.network import GivenNetwork
 from axiograd.axioms.report import AxiomReport, AxiomResult, Counterexample, findings
 from axiograd.axioms.statements import AXIOMS
 from axiograd.axioms.subject import Subject, generated, saturating

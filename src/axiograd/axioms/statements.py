@@ -85,7 +85,7 @@ class ImplementationInvariance(Axiom):
             )
 
 
-class Completeness(Axiom):
+class CompletenessAxiom(Axiom):
     """Σᵢ Aᵢ = F(x) − F(x′). The violation is the gap; for several baselines F(x′) is the mean over them."""
 
     name = "Completeness"
@@ -178,7 +178,7 @@ AXIOMS: tuple[Axiom, ...] = (
     SensitivityA(),
     SensitivityB(),
     ImplementationInvariance(),
-    Completeness(),
+    CompletenessAxiom(),
     Linearity(),
     SymmetryPreservation(),
     NonnegativeHomogeneity(),

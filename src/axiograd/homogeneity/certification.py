@@ -11,7 +11,7 @@ from torch.export.graph_signature import ConstantArgument
 
 from axiograd._typing import Inputs
 from axiograd.homogeneity.certificate import Certificate, Violation
-from axiograd.homogeneity.domain import Constant, Value, number, of_degree, same
+from axiograd.homogeneity.domain import KnownConstant, Value, number, of_degree, same
 from axiograd.homogeneity.findings import Findings
 from axiograd.homogeneity.inputs import Leaf, NamedArguments, take_apart
 from axiograd.homogeneity.interpret import Interpreter
@@ -19,7 +19,7 @@ from axiograd.homogeneity.model import describe_mode, describe_model, require_sh
 from axiograd.homogeneity.piecewise import curved_operators
 from axiograd.homogeneity.probe import ModelProbe, require_numbers, tensors_of
 from axiograd.homogeneity.refutation import attempt, example_probe, quiet_and_eager
-from axiograd.homogeneity.rules.sentences import LIFT_FIX
+from axiograd.homogeneity.rules.call import LIFT_FIX
 from axiograd.homogeneity.running import TRAFFIC, all_tensors, preserved_buffers, with_buffers
 from axiograd.homogeneity.tracing.cuts import ancestors, cut_name, gradient_cuts
 from axiograd.homogeneity.tracing.failure import explain_failure, fails_itself
@@ -259,7 +259,7 @@ def _constant(name: str, tensor: Any, consulted: dict[str, Tensor]) -> Value:
             consulted[name] = tensor
         return tensor
 
-    return Value(degree=0.0, constant=Constant(consult, (name,)))
+    return Value(degree=0.0, constant=KnownConstant(consult, (name,)))
 
 
 def _input(leaf: Leaf) -> Value:

@@ -15,7 +15,7 @@ from torch import Tensor
 DEGREE_TOLERANCE = 1e-12
 
 
-class Constant:
+class KnownConstant:
     """A known tensor, computed only when a rule asks for its numbers."""
 
     def __init__(self, compute: Callable[[], Any], names: tuple[str, ...] = ()) -> None:
@@ -92,7 +92,7 @@ class Value:
     zero: bool = False
     #: Nothing is known, for a reason that has been reported.
     unknown: bool = False
-    constant: Constant | None = None
+    constant: KnownConstant | None = None
     #: False: a violation lies upstream, `degree` is what it would be without it.
     sound: bool = True
     #: False: an epsilon lies upstream.
@@ -134,7 +134,7 @@ def of_degree(degree: float) -> Value:
 
 def number(value: complex) -> Value:
     """A Python number in the program."""
-    constant = Constant(lambda: value)
+    constant = KnownConstant(lambda: value)
     return Value(degree=None if constant.is_free() else 0.0, zero=value == 0, constant=constant)
 
 
@@ -154,18 +154,18 @@ class Conflict:
 def join(values: Iterable[Value]) -> Value | Conflict:
     """The one degree of several values that are added, compared or put side by side."""
     everything = list(values)
-    live = [v for v in everything if v.degree is not None]
-    if not _agree(live) or (live and all(v.is_constant for v in live)):
-        live = [v for v in live if not (v.is_constant and v.is_free())]
-    if not live:
+    scaling = [v for v in everything if v.degree is not None]
+    if not _agree(scaling) or (scaling and all(v.is_constant for v in scaling)):
+        scaling = [v for v in scaling if not (v.is_constant and v.is_free())]
+    if not scaling:
         return ZERO if all(v.is_zero() for v in everything) else FREE
-    if _agree(live):
-        return of_degree(_degree(live[0]))
-    moving = [v for v in live if not v.is_constant]
+    if _agree(scaling):
+        return of_degree(_degree(scaling[0]))
+    moving = [v for v in scaling if not v.is_constant]
     degrees = tuple(sorted({_degree(v) for v in moving}))
     return Conflict(
         degree=degrees[-1],
-        constants=tuple(v for v in live if v.is_constant),
+        constants=tuple(v for v in scaling if v.is_constant),
         degrees=degrees,
     )
 

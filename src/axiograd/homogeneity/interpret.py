@@ -10,7 +10,7 @@ from torch.utils import _pytree as pytree
 
 from axiograd.homogeneity.baseline import follow_offset
 from axiograd.homogeneity.control_flow import interpret_body
-from axiograd.homogeneity.domain import UNKNOWN, Constant, Value, of_degree
+from axiograd.homogeneity.domain import UNKNOWN, KnownConstant, Value, of_degree
 from axiograd.homogeneity.findings import AssumptionsOnly, Findings, Sink
 from axiograd.homogeneity.rules import lookup
 from axiograd.homogeneity.rules.backward import require_derivative
@@ -93,7 +93,7 @@ class Interpreter:
         owner = attribute(self.module, str(node.target))
         if isinstance(owner, torch.nn.Module):
             return owner
-        return Value(degree=0.0, constant=Constant(lambda: owner, (str(node.target),)))
+        return Value(degree=0.0, constant=KnownConstant(lambda: owner, (str(node.target),)))
 
     def _python(self, node: fx.Node, args: list[Any], values: list[Value]) -> Known:
         """Python operators on sizes and numbers, and higher-order operators."""
@@ -209,9 +209,9 @@ class Interpreter:
     def _is_random(self, node: fx.Node) -> bool:
         return is_random(node) or op_name(node) in UNINITIALISED
 
-    def _fold(self, node: fx.Node, args: Any, kwargs: Any, values: list[Value]) -> Constant:
+    def _fold(self, node: fx.Node, args: Any, kwargs: Any, values: list[Value]) -> KnownConstant:
         names = dict.fromkeys(name for v in values if v.constant is not None for name in v.constant.names)
-        return Constant(lambda: _compute(node, args, kwargs), tuple(names))
+        return KnownConstant(lambda: _compute(node, args, kwargs), tuple(names))
 
 
 def _compute(node: fx.Node, args: Any, kwargs: Any) -> Any:

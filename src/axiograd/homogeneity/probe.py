@@ -125,8 +125,8 @@ class ModelProbe:
 
     def _difference(self, directions: Sequence[Tensor], line: Sequence[Tensor], step: float) -> float:
         ends = ([d + s * v for d, v in zip(directions, line, strict=True)] for s in (step, -step))
-        ahead, behind = (float(_signed_sum([t.double() for t in _real(self.outputs(end))])) for end in ends)
-        return (ahead - behind) / (2 * step)
+        ahead, back = (float(_signed_sum([t.double() for t in _real(self.outputs(end))])) for end in ends)
+        return (ahead - back) / (2 * step)
 
     def _outputs_at(self, directions: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         """Points that ask for gradients, and the outputs there."""

@@ -26,7 +26,7 @@ except ImportError as error:
 
 
 @dataclass(frozen=True, eq=False)
-class Summary:
+class SampleSummary:
     """A mean over samples, its standard error, and the number of samples."""
 
     mean: Tensor
@@ -62,12 +62,16 @@ class SampleMean(Metric):
         """Plot a value, or several as a line; without one, the current mean."""
         return self._plot(val, ax)
 
-    def summary(self) -> Summary:
+    def _together(self) -> Any:
+        """While it lasts, states are the sums over all processes."""
+        return self.sync_context(should_sync=not self._is_synced, should_unsync=not self._is_synced)
+
+    def summary(self) -> SampleSummary:
         """Mean and standard error over the samples of all processes."""
-        with self.sync_context(should_sync=not self._is_synced, should_unsync=not self._is_synced):
+        with self._together():
             mean = self.total / self.count
             variance = (self.squares - self.count * mean.square()).clamp(min=0) / (self.count - 1)
-            return Summary(mean, (variance / self.count).sqrt(), int(self.count))
+            return SampleSummary(mean, (variance / self.count).sqrt(), int(self.count))
 
 
 class _Mask(SampleMean):
@@ -119,7 +123,7 @@ class _Mask(SampleMean):
 
     def curve(self) -> Tensor:
         """The mean score at each fraction, over the samples of all processes."""
-        with self.sync_context(should_sync=not self._is_synced, should_unsync=not self._is_synced):
+        with self._together():
             return self.curve_total / self.count
 
 
@@ -207,7 +211,7 @@ class MeanAbsoluteRelativeDifference(SampleMean):
 
     def excluded_fraction(self) -> Tensor:
         """The share of components left out, over the samples of all processes."""
-        with self.sync_context(should_sync=not self._is_synced, should_unsync=not self._is_synced):
+        with self._together():
             return self.excluded / self.rows
 
 

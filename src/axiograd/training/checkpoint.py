@@ -138,9 +138,7 @@ def prune(out: Path, *, keep: int = 2, also: Iterable[int | None] = ()) -> None:
 def model_tensors(module: nn.Module) -> Tensors:
     """Weights and buffers on the CPU, whole even where the strategy shards them (all ranks call, rank 0 gets them)."""
     if is_sharded(module):
-        from torch.distributed.checkpoint import state_dict as sharded
-
-        options = sharded.StateDictOptions(full_state_dict=True, cpu_offload=True)
+        sharded, options = _sharded(cpu_offload=True)
         return dict(_tensors_only(sharded.get_model_state_dict(module, options=options)))
     # a copy: tied weights share memory, which safetensors refuses
     return {name: tensor.detach().cpu().clone() for name, tensor in _tensors_only(module.state_dict()).items()}
@@ -150,9 +148,7 @@ def load_model(module: nn.Module, tensors: Tensors) -> None:
     """Put weights and buffers into the module; the names must match exactly."""
     try:
         if is_sharded(module):
-            from torch.distributed.checkpoint import state_dict as sharded
-
-            options = sharded.StateDictOptions(full_state_dict=True)
+            sharded, options = _sharded()
             sharded.set_model_state_dict(module, dict(tensors), options=options)
         else:
             module.load_state_dict(tensors)
@@ -163,9 +159,7 @@ def load_model(module: nn.Module, tensors: Tensors) -> None:
 def optimizer_tensors(module: nn.Module, optimizer: torch.optim.Optimizer) -> Tensors:
     """`{"parameter|what": tensor}` of everything that the optimizer remembers."""
     if is_sharded(module):
-        from torch.distributed.checkpoint import state_dict as sharded
-
-        options = sharded.StateDictOptions(full_state_dict=True, cpu_offload=True)
+        sharded, options = _sharded(cpu_offload=True)
         whole: dict[str, Any] = sharded.get_optimizer_state_dict(module, optimizer, options=options)
         remembered = whole.get("state", {})  # all of it on rank 0, nothing elsewhere
     else:
@@ -187,9 +181,7 @@ def load_optimizer(module: nn.Module, optimizer: torch.optim.Optimizer, tensors:
         remembered.setdefault(name, {})[what] = tensor
     names = {parameter: name for name, parameter in module.named_parameters()}
     if is_sharded(module):
-        from torch.distributed.checkpoint import state_dict as sharded
-
-        options = sharded.StateDictOptions(full_state_dict=True)
+        sharded, options = _sharded()
         current: dict[str, Any] = sharded.get_optimizer_state_dict(module, optimizer, options=options)
         whole = {"state": remembered, "param_groups": current["param_groups"]}
         sharded.set_optimizer_state_dict(module, optimizer, whole, options=options)
@@ -202,6 +194,13 @@ def load_optimizer(module: nn.Module, optimizer: torch.optim.Optimizer, tensors:
     whole = optimizer.state_dict()
     whole["state"] = {i: remembered[names[p]] for i, p in enumerate(flat) if names[p] in remembered}
     optimizer.load_state_dict(whole)
+
+
+def _sharded(*, cpu_offload: bool = False) -> tuple[Any, Any]:
+    """Torch's functions for the state of sharded models, and the option to have it whole."""
+    from torch.distributed.checkpoint import state_dict
+
+    return state_dict, state_dict.StateDictOptions(full_state_dict=True, cpu_offload=cpu_offload)
 
 
 def is_sharded(module: nn.Module) -> bool:

@@ -87,10 +87,10 @@ class Distillation(Objective):
             outputs: Tensor = call_model(self.teacher, inputs)
         return outputs
 
-    def answer(self, inputs: Any) -> Tensor:
-        """The teacher's outputs for one sample."""
+    def lesson(self, inputs: Any) -> tuple[Any, ...]:
+        """What the teacher says of one sample: its outputs, as a target."""
         device = like_of(self.teacher).device
-        return self.teach(pytree.tree_map_only(Tensor, lambda part: part[None].to(device), inputs))[0].cpu()
+        return (self.teach(pytree.tree_map_only(Tensor, lambda part: part[None].to(device), inputs))[0].cpu(),)
 
     def imitation(self, outputs: Tensor, taught: Tensor | MixedTarget) -> Tensor:
         """How far the student's outputs are from the teacher's."""
@@ -178,13 +178,13 @@ class ExplainedDistillation(Distillation):
         """Whom it imitates, and how."""
         return super().identity() | {"attributions": describe(self.what)}
 
-    def explain(self, inputs: Tensor) -> tuple[int, Tensor]:
-        """The teacher's top class for one sample, and its pooled attributions."""
+    def lesson(self, inputs: Any) -> tuple[Any, ...]:
+        """Its top class for one sample, and its pooled attributions as an argument of the prior."""
         _require_tensor(inputs)
         chosen = self.teach(inputs[None]).argmax(1)
         with in_mode(self.teacher, training=False):
             method = IntegratedGradients(self.teacher, self.what.steps, internal_batch_size=16)
-            return int(chosen), self.what.pooled(method.attribute(inputs[None], chosen))[0].detach()
+            return int(chosen), {"maps": self.what.pooled(method.attribute(inputs[None], chosen))[0].detach()}
 
 
 def _require_tensor(inputs: Any) -> None:
@@ -226,7 +226,7 @@ def distill(
         if labels or validation is not None:
             raise ConfigurationError("attributions are taught without labels and without validation.")
         teaching = ExplainedDistillation(teacher, attributions, temperature=temperature)
-        taught = _Explained(data, teaching)
+        taught = Taught(data, teaching)
         before = _agreement(student, teaching, taught)
         result = fit(student, taught, loss=teaching, **settings)
         _tell_losses(before, _agreement(student, teaching, taught))
@@ -237,7 +237,7 @@ def distill(
         return fit(student, data, loss=objective, validation=validation, **settings)
     if validation is None:
         data, validation = _parted(data, held_out)
-    judged = None if validation is None else _Taught(validation, objective)
+    judged = None if validation is None else Taught(validation, objective)
     return fit(student, _Unlabelled(data), loss=objective, validation=judged, **settings)
 
 
@@ -306,38 +306,17 @@ class _Unlabelled(Dataset[Any]):
         return (item["inputs"] if isinstance(item, dict) else item[0] if isinstance(item, tuple) else item), 0
 
 
-class _Asked(_Unlabelled):
+class Taught(_Unlabelled):
     """The inputs, with what the teacher says of them: it is asked again only where a sample is drawn anew."""
 
-    def __init__(self, data: Any, ask: Callable[[Any], Any]) -> None:
+    def __init__(self, data: Any, objective: Distillation) -> None:
         super().__init__(data)
-        self._ask = ask
-        self._known: dict[int, tuple[str, Any]] = {}
+        self._lesson = objective.lesson
+        self._known: dict[int, tuple[str, tuple[Any, ...]]] = {}
 
-    def asked(self, index: int) -> tuple[Any, Any]:
+    def __getitem__(self, index: int) -> Any:
         inputs, _ = _Unlabelled.__getitem__(self, index)
         seen = digest(*(part for part in pytree.tree_leaves(inputs) if isinstance(part, Tensor)))
         if index not in self._known or self._known[index][0] != seen:
-            self._known[index] = seen, self._ask(inputs)
-        return inputs, self._known[index][1]
-
-
-class _Taught(_Asked):
-    """The inputs, and the teacher's outputs as targets."""
-
-    def __init__(self, data: Any, objective: Distillation) -> None:
-        super().__init__(data, objective.answer)
-
-    def __getitem__(self, index: int) -> Any:
-        return self.asked(index)
-
-
-class _Explained(_Asked):
-    """The inputs, the teacher's top class, and its attributions."""
-
-    def __init__(self, data: Any, objective: ExplainedDistillation) -> None:
-        super().__init__(data, objective.explain)
-
-    def __getitem__(self, index: int) -> Any:
-        inputs, (chosen, maps) = self.asked(index)
-        return inputs, chosen, {"maps": maps}
+            self._known[index] = seen, self._lesson(inputs)
+        return inputs, *self._known[index][1]

@@ -97,8 +97,8 @@ class BiasReport:
             lines.append(f"accuracy of the original: {self.accuracy:.1%}")
         for cost in self.costs:
             right = "" if cost.accuracy is None else f", accuracy {cost.accuracy:.1%}"
-            said = f"not possible: {cost.why}" if cost.kept is None else f"answers as before: {cost.kept:.1%}{right}"
-            lines.append(f"{cost.how}: {said}")
+            outcome = f"not possible: {cost.why}" if cost.kept is None else f"answers as before: {cost.kept:.1%}{right}"
+            lines.append(f"{cost.how}: {outcome}")
         return "\n".join([*lines, self.recommendation])
 
 

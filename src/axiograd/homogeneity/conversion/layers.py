@@ -137,6 +137,10 @@ SCALE_KEEPING: dict[type[nn.Module], type[ScaleKeeping]] = {
 }
 
 
+def _batch_dim(layer: Any, x: Tensor) -> int | None:
+    return None if x.dim() < 3 else 0 if layer.batch_first else 1  # noqa: PLR2004
+
+
 class NormalisedAttention(Scaled, nn.MultiheadAttention):
     """softmax(QKᵀ/√d)·V with Q and K computed from x/ρ, ρ = RMS(x)/r over the sample, and V from x; no biases.
 
@@ -149,7 +153,7 @@ class NormalisedAttention(Scaled, nn.MultiheadAttention):
 
     def calibrate(self, query: Tensor, key: Tensor, *_args: Any, **_kwargs: Any) -> None:  # type: ignore[override]
         # the same arguments as forward
-        found = [whole_rms(x, self._batch_dim(x)) for x in (query, key)]
+        found = [whole_rms(x, _batch_dim(self, x)) for x in (query, key)]
         blend(self.radius, torch.stack(found), self.calls)
         self.calls += 1
 
@@ -162,10 +166,7 @@ class NormalisedAttention(Scaled, nn.MultiheadAttention):
         return nn.MultiheadAttention.forward(self, unit_query, unit_key, value, *args, **kwargs)
 
     def _unit(self, x: Tensor, radius: Tensor) -> Tensor:
-        return unscaled(x, (sample_rms(x, self._batch_dim(x)) / radius).to(x.dtype))
-
-    def _batch_dim(self, x: Tensor) -> int | None:
-        return None if x.dim() < 3 else 0 if self.batch_first else 1  # noqa: PLR2004
+        return unscaled(x, (sample_rms(x, _batch_dim(self, x)) / radius).to(x.dtype))
 
 
 class ScaleKeepingRecurrent(Scaled):
@@ -174,16 +175,13 @@ class ScaleKeepingRecurrent(Scaled):
     batch_first: bool
 
     def calibrate(self, x: Tensor, *_args: Any, **_kwargs: Any) -> None:
-        blend(self.radius, whole_rms(x, self._batch_dim(x)), self.calls)
+        blend(self.radius, whole_rms(x, _batch_dim(self, x)), self.calls)
         self.calls += 1
-
-    def _batch_dim(self, x: Tensor) -> int | None:
-        return None if x.dim() < 3 else 0 if self.batch_first else 1  # noqa: PLR2004
 
     @fenced
     def forward(self, x: Tensor, hx: Any = None) -> Any:
         batched = x.dim() == 3  # noqa: PLR2004
-        rho = self.ratio(x, self._batch_dim(x))
+        rho = self.ratio(x, _batch_dim(self, x))
         per_state = rho.reshape([1, -1, 1] if batched else [1, 1])
         unit_state = None if hx is None else tree_map(lambda h: unscaled(h, per_state), hx)
         output, state = super().forward(unscaled(x, rho), unit_state)

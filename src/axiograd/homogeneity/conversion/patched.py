@@ -55,7 +55,7 @@ class PatchedForward:
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not self.rewrites:
             return type(self.module).forward(self.module, *args, **kwargs)
-        mode = _Rewriter(self)
+        mode = Rewriter(self)
         roles = self.roles or Roles()
         with rewriting(mode):
             for slot, value in roles.by_slot(args, kwargs).items():
@@ -89,7 +89,9 @@ class ScaleKeepingForward(PatchedForward):
         return y
 
 
-class _Rewriter(TorchFunctionMode):
+class Rewriter(TorchFunctionMode):
+    """Acts on the functions of one forward, and keeps one calibrated constant per call, by order of execution."""
+
     def __init__(self, patched: PatchedForward) -> None:
         super().__init__()
         self.patched = patched
@@ -111,7 +113,8 @@ class _Rewriter(TorchFunctionMode):
         if name == "get":  # a property such as x.shape or x.T
             return self._tracked(func(*args, **kwargs), degree_of(args[0]) if args else 0.0)
         if name == "setitem":
-            return self._set_item(func, args)
+            track(args[0], max(degree_of(args[0]), degree_of(args[2]), key=abs))
+            return func(*args)
         operator = ruled(func)
         if operator is not None:
             result = func(*args, **kwargs)
@@ -125,11 +128,6 @@ class _Rewriter(TorchFunctionMode):
         if in_place and args and value is not args[0]:
             value = args[0].copy_(value)
         return self._tracked(value, degree)
-
-    def _set_item(self, func: Callable[..., Any], args: tuple[Any, ...]) -> None:
-        target, index, value = args
-        func(target, index, value)
-        track(target, max(degree_of(target), degree_of(value), key=abs))
 
     @staticmethod
     def _tracked(value: Any, degree: float) -> Any:

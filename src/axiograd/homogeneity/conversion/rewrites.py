@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -13,21 +13,16 @@ from axiograd.homogeneity.conversion.degrees import degree_of
 from axiograd.homogeneity.conversion.scale import infinite_at_zero, root, sample_rms, unscaled, whole_rms
 from axiograd.homogeneity.rules.elementwise import POWERS
 
-Args = tuple[Any, ...]
-Kwargs = dict[str, Any]
-
-
-class Sites(Protocol):
-    """Where a rewrite keeps its calibrated constants: one per call in the owner's forward, by order of execution."""
-
-    def constant(self, kind: str, after: str, fit: Callable[[], Tensor]) -> Tensor: ...
-    def decision(self, kind: str, decide: Callable[[], bool]) -> bool: ...
+if TYPE_CHECKING:
+    from axiograd.homogeneity.conversion.patched import Rewriter
 
 
 class FunctionCall:
     """One function call of a forward pass: the function, and its arguments by position or name."""
 
-    def __init__(self, sites: Sites, name: str, func: Callable[..., Any], args: Args, kwargs: Kwargs) -> None:
+    def __init__(
+        self, sites: "Rewriter", name: str, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
         self.sites, self.name, self.func = sites, name, func
         self.args, self.kwargs = list(args), dict(kwargs)
 
@@ -249,11 +244,11 @@ def unit_queries(call: FunctionCall) -> tuple[Any, float] | None:
     query, key, value = (call.get(i, n) for i, n in enumerate(("query", "key", "value")))
     if degree_of(query) == 0 and degree_of(key) == 0:
         return None
-    many = call.name == "multi_head_attention_forward"
+    whole_layer = call.name == "multi_head_attention_forward"
     for i, (name, x) in enumerate((("query", query), ("key", key))):
-        rho = call.ratio(x, "QK-normalised attention", *((1, (0,)) if many else (0, (-2,))))
+        rho = call.ratio(x, "QK-normalised attention", *((1, (0,)) if whole_layer else (0, (-2,))))
         call.put(i, name, unscaled(x, rho))
-    if many:
+    if whole_layer:
         for i, name in ((6, "in_proj_bias"), (7, "bias_k"), (8, "bias_v"), (12, "out_proj_bias")):
             call.put(i, name, None)
     return call.run(), degree_of(value)

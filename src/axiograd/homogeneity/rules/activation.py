@@ -1,9 +1,8 @@
 """Functions that have no degree: they need arguments of degree 0."""
 
 from axiograd.homogeneity.domain import of_degree
-from axiograd.homogeneity.rules.call import Call
+from axiograd.homogeneity.rules.call import LIFT_FIX, Call
 from axiograd.homogeneity.rules.registry import Result, aten, rule
-from axiograd.homogeneity.rules.sentences import LIFT_FIX
 
 #: Stand in for a ReLU: what follows is read as if they kept the degree.
 UNITS = """

@@ -7,11 +7,18 @@ from torch import fx
 
 from axiograd.homogeneity.domain import Conflict, Value, join, number, of_degree, product, same
 from axiograd.homogeneity.findings import Sink
-from axiograd.homogeneity.rules.sentences import CONSTANT_FIX, DEGREES_FIX, describe_constants, plural_degrees
 from axiograd.homogeneity.tracing.nodes import shape_of
 
 #: A larger "epsilon" is a constant like any other.
 LARGEST_EPSILON = 1e-3
+#: Remedies that several rules name.
+CONSTANT_FIX = "Take the constant out, or let axiograd.to_xdnn strip it."
+DEGREES_FIX = (
+    "Bring both to one degree, e.g. by a scale-keeping normalisation; axiograd.to_xdnn does it, "
+    "or lifts the whole model."
+)
+BIAS_FIX = "Build the layer with bias=False, or let axiograd.to_xdnn strip the bias."
+LIFT_FIX = 'axiograd.to_xdnn(how="lift") makes any model homogeneous.'
 
 
 class Call:
@@ -103,8 +110,9 @@ class Call:
 
     def _report_conflict(self, conflict: Conflict, role: str, kind: str) -> None:
         if len(conflict.degrees) > 1:
+            degrees = " and ".join(f"{d:g}" for d in conflict.degrees)
             self.report(
-                f"{role.capitalize()} mixes {plural_degrees(conflict.degrees)}, so it has no degree of its own.",
+                f"{role.capitalize()} mixes values of degree {degrees}, so it has no degree of its own.",
                 DEGREES_FIX,
                 kind="degrees",
             )
@@ -140,3 +148,21 @@ def flatten(items: Iterable[Any]) -> Iterator[Value]:
             yield from flatten(item)
         elif isinstance(item, dict):
             yield from flatten(item.values())
+
+
+def describe_constants(constants: Iterable[Value]) -> tuple[tuple[str, ...], str]:
+    """Names of the parameters behind some constants, and words for them."""
+    names: list[str] = []
+    values: list[float] = []
+    for value in constants:
+        if value.constant is None:
+            continue
+        names += [n for n in value.constant.names if n not in names]
+        uniform = value.constant.uniform()
+        if uniform is not None:
+            values.append(uniform)
+    if names:
+        return tuple(names), f"the constant {', '.join(names[:3])}{' …' if len(names) > 3 else ''}"  # noqa: PLR2004 - three names suffice
+    if values:
+        return (), f"the constant {values[0]:g}"
+    return (), "a constant"

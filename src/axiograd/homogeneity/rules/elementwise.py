@@ -3,11 +3,10 @@
 import math
 
 from axiograd.homogeneity.domain import number, of_degree, power as raise_to
-from axiograd.homogeneity.rules.call import Call, is_invariant
+from axiograd.homogeneity.rules.call import LIFT_FIX, Call, is_invariant
 from axiograd.homogeneity.rules.guard import guards
 from axiograd.homogeneity.rules.random import FIXED
 from axiograd.homogeneity.rules.registry import Result, aten, rule
-from axiograd.homogeneity.rules.sentences import LIFT_FIX
 
 SIGNS = "sign sgn signbit isnan isinf isfinite"
 #: Operators that multiply the degree by a number.

@@ -19,22 +19,15 @@ _DEPTH = 8
 
 def guards(call: Call, a: Value, b: Value) -> Value | None:
     """The degree of a guarded divisor, or None if this is not one."""
-    for value, eps, node in ((a, b, _argument(call, 0)), (b, a, _argument(call, 1))):
-        if (
-            value.is_constant
-            or value.degree is None
-            or value.degree <= 0
-            or not eps.is_constant
-            or eps.constant is None
-        ):
-            continue
-        if node is None or name_of(call.node) in {"aten::sub", "aten::rsub"} or not _divides(call.node):
-            continue
-        if sign(node) < IS_STATISTIC:
+    if name_of(call.node) in {"aten::sub", "aten::rsub"} or not _divides(call.node):
+        return None
+    for (value, eps), node in zip(((a, b), (b, a)), call.node.args, strict=False):
+        scales = not value.is_constant and value.degree is not None and value.degree > 0
+        if not scales or eps.constant is None or not isinstance(node, fx.Node) or sign(node) < IS_STATISTIC:
             continue
         size = eps.constant.uniform()
         if size is not None and 0 < size <= LARGEST_EPSILON:
-            return _guarded(call, node, value.degree, size)
+            return _guarded(call, node, value.degree or 0, size)
     return None
 
 
@@ -50,13 +43,6 @@ def _guarded(call: Call, statistic: fx.Node, degree: float, size: float) -> Valu
             kind="normalisation",
         )
     return of_degree(degree)
-
-
-def _argument(call: Call, index: int) -> fx.Node | None:
-    if index >= len(call.node.args):
-        return None
-    node = call.node.args[index]
-    return node if isinstance(node, fx.Node) else None
 
 
 def _divides(node: fx.Node, depth: int = 0) -> bool:

@@ -3,9 +3,8 @@
 from typing import Any
 
 from axiograd.homogeneity.domain import Value, product
-from axiograd.homogeneity.rules.call import Call, as_value
+from axiograd.homogeneity.rules.call import BIAS_FIX, Call, as_value, describe_constants
 from axiograd.homogeneity.rules.registry import Result, aten, rule
-from axiograd.homogeneity.rules.sentences import BIAS_FIX, describe_constants
 
 _PRODUCTS = """
     _trilinear

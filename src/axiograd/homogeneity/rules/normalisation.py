@@ -4,10 +4,9 @@ import torch
 from torch import Tensor
 
 from axiograd.homogeneity.domain import UNKNOWN, ZERO, Value, of_degree, power, product
-from axiograd.homogeneity.rules.call import LARGEST_EPSILON, Call, as_value, is_invariant
+from axiograd.homogeneity.rules.call import LARGEST_EPSILON, Call, as_value, describe_constants, is_invariant
 from axiograd.homogeneity.rules.linear import with_bias
 from axiograd.homogeneity.rules.registry import Result, rule
-from axiograd.homogeneity.rules.sentences import describe_constants
 
 
 def normalised(call: Call, value: Value, eps: float) -> Value:

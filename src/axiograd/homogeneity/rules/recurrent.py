@@ -1,9 +1,8 @@
 """Recurrent layers: homogeneous with ReLU and without biases, not with sigmoid or tanh."""
 
-from axiograd.homogeneity.rules.call import Call, flatten
+from axiograd.homogeneity.rules.call import LIFT_FIX, Call, flatten
 from axiograd.homogeneity.rules.linear import with_bias
 from axiograd.homogeneity.rules.registry import Result, rule
-from axiograd.homogeneity.rules.sentences import LIFT_FIX
 
 
 @rule("aten::lstm", "aten::gru", "aten::rnn_tanh")

@@ -13,7 +13,6 @@ import math
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -28,7 +27,6 @@ from axiograd.homogeneity.conversion.calibrated.patches import can_fit, gather, 
 from axiograd.homogeneity.conversion.calibrated.regression import Problem, change_of_weights, constant
 from axiograd.homogeneity.conversion.calibrated.shelf import Shelf
 from axiograd.homogeneity.tracing.nodes import op_name
-from axiograd.runs.progress import progress_bar
 
 #: The last layer may be this many times as wrong on held-out images as on those that it was fitted to, and some more.
 _TIMES, _MORE = 3.0, 0.1
@@ -76,18 +74,10 @@ def calibrated_strip(
     images, held = read_images(calibration, example)
     layout = plan(model, example)
     fits = []
-    # A bar is no reason to need the library that draws it.
-    shown = None if find_spec("rich") is not None else False
-    with (
-        kept_layers(layout, calibration, [*images, *held]) as kept,
-        progress_bar("calibration, layers", total=len(layout.sites), shown=shown) as update,
-    ):
-        walk = _Walk(layout, calibration, images, held, kept)
-        for done, fit in enumerate(walk.run(), start=1):
+    with kept_layers(layout, calibration, [*images, *held]) as kept, calibration.shown(len(layout.sites)) as tell:
+        for fit in _Walk(layout, calibration, images, held, kept).run():
             fits.append(fit)
-            update(completed=done, note=fit.name)
-            if calibration.progress is not None:
-                calibration.progress(done, len(layout.sites))
+            tell(fit.name)
     layout.converted.eval()
     return layout.converted, tuple(fits)
 

@@ -1,8 +1,11 @@
 """What a strip is calibrated on: unlabelled images as a tensor, a loader or a generator, checked before the work."""
 
+import itertools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from os import PathLike
 from typing import Any
 
@@ -10,6 +13,7 @@ import torch
 from torch import Tensor
 
 from axiograd.errors import ConfigurationError, InputError
+from axiograd.runs.progress import progress_bar
 
 #: With fewer the constant is not to be told from what the images have in common.
 LEAST = 8
@@ -72,6 +76,22 @@ class Calibration:
         if self.ridge is not None:
             return (self.ridge,)
         return _LIGHT_PENALTIES if self.exchange else _PENALTIES
+
+    @contextmanager
+    def shown(self, layers: int) -> Iterator[Callable[[str], None]]:
+        """A bar for the layers, of which each is told by its name when it is done."""
+        done = itertools.count(1)
+        # A bar is no reason to need the library that draws it.
+        shown = None if find_spec("rich") is not None else False
+        with progress_bar("calibration, layers", total=layers, shown=shown) as update:
+
+            def tell(name: str) -> None:
+                number = next(done)
+                update(completed=number, note=name)
+                if self.progress is not None:
+                    self.progress(number, layers)
+
+            yield tell
 
     @classmethod
     def ensure(cls, given: Any) -> "Calibration":

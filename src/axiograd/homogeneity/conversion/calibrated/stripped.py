@@ -6,7 +6,6 @@ network's layer reads to what the original's makes. Norms that keep their scale 
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -19,7 +18,6 @@ from axiograd.homogeneity.conversion.calibrated.layers import AffineOfDegreeOne
 from axiograd.homogeneity.conversion.calibrated.patches import gather, grouped, patches, places
 from axiograd.homogeneity.conversion.calibrated.regression import Problem, change_of_weights
 from axiograd.homogeneity.conversion.calibration import run_in_mode
-from axiograd.runs.progress import progress_bar
 
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
@@ -38,14 +36,11 @@ def fit_stripped(
         for model in (original, stripped):
             stack.enter_context(run_in_mode(model, training=False))
         layers = list(_layers(original, stripped, example))
-        shown = None if find_spec("rich") is not None else False
-        update = stack.enter_context(progress_bar("calibration, layers", total=len(layers), shown=shown))
-        for done, (path, layer) in enumerate(layers, start=1):
+        tell = stack.enter_context(calibration.shown(len(layers)))
+        for path, layer in layers:
             rows = [_Rows(original, stripped, path, layer, part, calibration, generator) for part in (images, held)]
             fits.append(_fit(path, layer, rows[0], rows[1], calibration))
-            update(completed=done, note=path)
-            if calibration.progress is not None:
-                calibration.progress(done, len(layers))
+            tell(path)
     return tuple(fits)
 
 
