@@ -1,4 +1,4 @@
-"""Every error message is a sentence: it ends with a full stop, or with the question that it asks."""
+"""Every message of an error or a warning is a sentence: it ends with a full stop, or with the question that it asks."""
 
 import ast
 from collections.abc import Iterator
@@ -14,12 +14,14 @@ PROTOCOLS = {"AttributeError", "IndexError", "KeyError", "MissingExtraError"}
 def endings(source: str) -> Iterator[tuple[int, str]]:
     """The line and the written end of each message; a message that ends with a value ends as the value does."""
     for node in ast.walk(ast.parse(source)):
-        if not (isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call) and node.exc.args):
+        call = node.exc if isinstance(node, ast.Raise) else node
+        if not isinstance(call, ast.Call) or not call.args:
             continue
-        name = ast.unparse(node.exc.func).rpartition(".")[2]
-        message = node.exc.args[0]
+        name = ast.unparse(call.func).rpartition(".")[2]
+        message = call.args[0]
         last = message.values[-1] if isinstance(message, ast.JoinedStr) else message
-        if name.endswith("Error") and name not in PROTOCOLS and isinstance(last, ast.Constant):
+        is_error = isinstance(node, ast.Raise) and name.endswith("Error") and name not in PROTOCOLS
+        if (is_error or ast.unparse(call.func) == "warnings.warn") and isinstance(last, ast.Constant):
             yield message.lineno, str(last.value)
 
 
@@ -40,6 +42,7 @@ def test_every_message_ends_with_a_full_stop():
         ('raise errors.InputError(f"{x} has " "no stop")', [" has no stop"]),
         ('raise InputError(f"ends with {x}")', []),
         ('raise KeyError("name")', []),
+        ('warnings.warn("no stop", UserWarning)', ["no stop"]),
         ("raise error", []),
     ],
 )

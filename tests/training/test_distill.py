@@ -112,7 +112,7 @@ def test_answers_that_are_lost_over_attributions_are_told(monkeypatch):
         model[3].weight.data.zero_()
 
     monkeypatch.setattr(sys.modules[distill.__module__], "fit", destroy)
-    with pytest.warns(UserWarning, match="100% before: its answers were lost over the attributions"):
+    with pytest.warns(UserWarning, match="100% before: learning the attributions cost it answers"):
         distill(student, teacher, x, attributions=TaughtAttributions(steps=4, window=2))
 
 

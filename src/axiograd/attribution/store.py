@@ -149,6 +149,4 @@ class Store:
             ):
                 yield temporary
         except safetensors().SafetensorError as error:  # the library's own word for what the system said
-            raise StorageError(
-                f"cannot write {self.folder / name}: {error}. Mend that and run again. {kept}"
-            ) from error
+            raise StorageError(f"cannot write {self.folder / name}: {error}. Fix that and run again. {kept}") from error

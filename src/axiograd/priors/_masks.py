@@ -12,8 +12,7 @@ from axiograd.errors import ConfigurationError, NotFiniteError
 #: One map per sample; a missing one is None in a sequence (or False in the accompanying `has_...`).
 Maps: TypeAlias = Tensor | Sequence[Tensor | None] | None
 
-#: `x0 y0 x1 y1` per sample [batch, 4], several [batch, k, 4] (NaN rows are padding), or a sequence of [k,
-#: 4] or None.
+#: `x0 y0 x1 y1` per sample [batch, 4], several [batch, k, 4] (NaN rows are padding), or a sequence of [k, 4] or None.
 Boxes: TypeAlias = Tensor | Sequence[Tensor | None]
 
 _CORNERS = 4
@@ -31,8 +30,7 @@ def as_tensor(value: object, name: str) -> Tensor:
 
 
 def align(maps: Maps, present: Tensor | None, like: Tensor, name: str) -> tuple[Tensor, Tensor]:
-    """The maps as one tensor that broadcasts to `like` [batch, *features], and which samples have one
-    [batch].
+    """The maps as one tensor that broadcasts to `like` [batch, *features], and which samples have one [batch].
 
     Maps that are missing come out as zeros, whatever stood in their place.
     """
@@ -83,7 +81,7 @@ def require_finite(values: Tensor, name: str) -> None:
     samples = (~values.reshape(len(values), -1).isfinite().all(1)).nonzero().flatten().tolist()
     raise NotFiniteError(
         f"{name!r} of sample {str(samples[:8])[1:-1]} of the batch has values that are NaN or infinite in "
-        f"{values.dtype}; mend them, or say that the sample has none (None in a list, False in 'has_...')."
+        f"{values.dtype}; fix them, or say that the sample has none (None in a list, False in 'has_...')."
     )
 
 

@@ -40,8 +40,7 @@ class Prior(nn.Module):
 
     @property
     def per_sample(self) -> bool:
-        """Whether Ω is a mean over samples: then averaging over micro-batches or ranks is exact as it
-        stands."""
+        """Whether Ω is a mean over samples: then averaging over micro-batches or ranks is exact as it stands."""
         return True
 
     @property

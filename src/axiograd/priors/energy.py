@@ -18,10 +18,9 @@ class Energy(Prior):
 
     Inside is given by `boxes` in pixels `x0 y0 x1 y1`, half-open as in `axiograd.metrics.boxes_to_masks` ([batch, 4],
     [batch, k, 4] padded with NaN, or a list of [k, 4]; several boxes unite), or by masks `inside` [batch, *features]
-    of values from 0 to 1 (bytes: from 0 to 255). A sample
-    without either (None or no box in a list, False in `has_inside`) adds 0; one without positive
-    attribution adds 1. Images [batch, channels, height, width] are summed over their channels first, unless
-    `sum_channels=False`.
+    of values from 0 to 1 (bytes: from 0 to 255). A sample without either (None or no box in a list, False in
+    `has_inside`) adds 0; one without positive attribution adds 1. Images [batch, channels, height, width] are summed
+    over their channels first, unless `sum_channels=False`.
 
     Rao et al.: Studying how to efficiently and effectively guide models with explanations, 2023.
 

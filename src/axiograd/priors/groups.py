@@ -56,8 +56,7 @@ class Groups(Prior):
             members = members.flatten(2)
         if members.ndim != 3 or members.shape[-1] != features.shape[1]:  # noqa: PLR2004
             raise ConfigurationError(
-                f"groups of shape {list(members.shape)} do not fit attributions of shape "
-                f"{list(attributions.shape)}; "
+                f"groups of shape {list(members.shape)} do not fit attributions of shape {list(attributions.shape)}; "
                 "give [n_groups, *features] to Groups or [batch, n_groups, *features] in the call."
             )
         require_finite(members[0] if groups is None else members, "groups")

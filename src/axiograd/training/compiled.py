@@ -165,7 +165,9 @@ class CompiledStep:
 
     def _fall_back(self, reason: str) -> None:
         self.reason = reason
-        warnings.warn(f"the training step runs uncompiled: {reason}", CompileFallbackWarning, stacklevel=3)
+        warnings.warn(
+            f"the training step runs uncompiled: {reason.removesuffix('.')}.", CompileFallbackWarning, stacklevel=3
+        )
 
 
 def _with_own_code(function: Any) -> Callable[..., Any]:

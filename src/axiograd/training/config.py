@@ -147,7 +147,7 @@ def _section(kind: type[Section], value: Any, where: str) -> Section:
     _check_keys(where, table, list(hints))
     for key, given in table.items():
         if not _fits(given, hints[key]):
-            raise ConfigurationError(f"{where}.{key} is {given!r}; it must be {_spoken(hints[key])}")
+            raise ConfigurationError(f"{where}.{key} is {given!r}; it must be {_spoken(hints[key])}.")
     try:
         return kind(**table)
     except TypeError as error:

@@ -261,8 +261,8 @@ def _top(model: nn.Module, sample: Tensor) -> int:
 def _tell_losses(before: float, after: float) -> None:
     if after < before - _LOST:
         warnings.warn(
-            f"the student has its teacher's top class on {after:.0%} of the samples, {before:.0%} before: its answers "
-            "were lost over the attributions; take a lower rate (recipe.lr) or weight (TaughtAttributions.weight).",
+            f"the student has its teacher's top class on {after:.0%} of the samples, {before:.0%} before: learning the "
+            "attributions cost it answers; use a lower rate (recipe.lr) or weight (TaughtAttributions.weight).",
             UserWarning,
             stacklevel=3,
         )

@@ -111,7 +111,7 @@ def fit(
     if fabric.device.type == "cpu":
         require_products(fabric.strategy.precision.precision)
     if compiled and fabric.world_size > 1:
-        warnings.warn("steps on several processes run uncompiled", CompileFallbackWarning, stacklevel=2)
+        warnings.warn("steps on several processes run uncompiled.", CompileFallbackWarning, stacklevel=2)
         compiled = False
     with kept_rng(), in_mode(model):
         run = Run(fabric, model, data, ensure_objective(loss, compiled=compiled), settings)

@@ -316,7 +316,7 @@ class AttributionLoss(nn.Module):
         return step if self.generator is None else torch.cat([step, self.generator.get_state()])
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Go on where the state was taken."""
+        """Resume where the state was taken."""
         self.step = int(state[:8].clone().view(torch.int64))
         if self.generator is not None and len(state) > 8:  # noqa: PLR2004 (bytes of the step)
             self.generator.set_state(state[8:].clone())

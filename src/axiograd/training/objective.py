@@ -174,7 +174,7 @@ class WithPrior(Objective):
         return {name: value.detach().cpu().clone() for name, value in self.loss.state_dict().items()}
 
     def load(self, tensors: dict[str, Tensor]) -> None:
-        """Go on from there."""
+        """Resume from there."""
         self.loss.load_state_dict(tensors)
 
 

@@ -52,7 +52,7 @@ def glu(call: Call) -> Result:
     value = call.first()
     return call.require_invariant(
         value,
-        f"The sigmoid gate of glu has degree {value.degree or 0:g} and has no degree.",
+        f"The gate of glu is the sigmoid of a value of degree {value.degree or 0:g}, which has no degree.",
         "Gate by ReLU, or by a normalised value; axiograd.to_xdnn puts in a homogeneous counterpart.",
         then=value,
     )

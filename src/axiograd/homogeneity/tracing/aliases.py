@@ -125,9 +125,9 @@ class HiddenAliasError(RuntimeError):
 
 def refuse_hidden_aliases(names: set[str]) -> None:
     """Operators that functionalisation cannot look inside, beside in-place changes that need it."""
-    hidden = sorted(names & _OPAQUE)
-    if hidden:
-        raise HiddenAliasError(f"a tensor is changed in place that {', '.join(hidden)} may share.")
+    opaque = sorted(names & _OPAQUE)
+    if opaque:
+        raise HiddenAliasError(f"a tensor that {', '.join(opaque)} may share is changed in place.")
 
 
 def mutated(node: fx.Node) -> Iterable[fx.Node]:

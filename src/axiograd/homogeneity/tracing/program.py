@@ -120,9 +120,9 @@ def trace(
         if opened or not plain:
             if not plain:
                 remove_idle_dropout(exported.graph)
-                hidden = undeclared_aliases(exported.graph)
-                refuse_hidden_aliases(hidden)
-                opened |= hidden
+                undeclared = undeclared_aliases(exported.graph)
+                refuse_hidden_aliases(undeclared)
+                opened |= undeclared
             exported = exported.run_decompositions(_parts_of(opened))
     _require_real(exported)
     return _program(exported, original, arguments)

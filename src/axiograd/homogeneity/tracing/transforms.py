@@ -52,7 +52,7 @@ class Applied(nn.Module):
 class _NoCuts(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        hidden = not torch.is_grad_enabled() and isinstance(result, Tensor) and result.is_floating_point()
-        if func in _CUTS or hidden:
+        detached = not torch.is_grad_enabled() and isinstance(result, Tensor) and result.is_floating_point()
+        if func in _CUTS or detached:
             raise CutInTransformError("the gradient is cut inside or beside a torch.func transform.")
         return result

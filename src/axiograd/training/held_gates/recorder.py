@@ -148,7 +148,7 @@ class Recorder(TorchFunctionMode):
             raise NotHeldError(f"{name} writes what depends on the input into another tensor.")
         viewed = self._viewed.get(id(target))
         if target._base is not None or (viewed is not None and viewed() is target):  # noqa: SLF001
-            raise NotHeldError(f"{name} changes a tensor in place that has views.")
+            raise NotHeldError(f"{name} changes in place a tensor that has views.")
 
     def _bind(self, value: Tensor) -> int:
         base = value._base  # noqa: SLF001 (no other way to ask)
