@@ -152,6 +152,32 @@ def _indexed(output: Tensor, indices: Tensor) -> Tensor:
     return output[(samples, *(column.expand(len(output)) for column in indices.unbind(1)))]
 
 
+def rows_at(value: Tensor, samples: slice | Tensor, batch: int, repeats: int = 1) -> Tensor:
+    """The rows of some samples, the selection repeated; a tensor that has no row per sample stays as it is.
+
+    >>> rows_at(torch.tensor([5, 6, 7]), slice(2), batch=3, repeats=2)
+    tensor([5, 6, 5, 6])
+    """
+    if not value.dim() or len(value) != batch:
+        return value
+    taken = value[samples if isinstance(samples, slice) else samples.to(value.device)]
+    return taken.repeat(repeats, *[1] * (value.dim() - 1)) if repeats > 1 else taken
+
+
+def target_rows(target: Target, samples: slice | Tensor, batch: int, repeats: int = 1) -> Target:
+    """The target of some samples, repeated as they are."""
+    if repeats == 1 and isinstance(samples, slice) and samples.indices(batch) == (0, batch, 1):
+        return target
+    if isinstance(target, LinearTarget):
+        return (
+            LinearTarget(rows_at(target.weights, samples, batch, repeats)) if len(target.weights) == batch else target
+        )
+    if isinstance(target, list) and len(target) == batch:
+        taken = target[samples] if isinstance(samples, slice) else [target[i] for i in samples.tolist()]
+        return taken * repeats
+    return rows_at(target, samples, batch, repeats) if isinstance(target, Tensor) else target
+
+
 def _checked_scalars(scores: object, batch: int) -> Tensor:
     if isinstance(scores, Tensor) and scores.shape == (batch, 1):
         scores = scores.squeeze(1)

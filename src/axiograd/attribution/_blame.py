@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from axiograd._target import LinearTarget
+from axiograd._target import LinearTarget, target_rows
 from axiograd._typing import Target
 from axiograd.attribution._euler import Gap, euler_gap, rounding
-from axiograd.attribution._path_check import fixed, target_rows
+from axiograd.attribution._path_check import fixed
 from axiograd.attribution.arguments import Arguments, Model
 from axiograd.attribution.base import AttributionCall
 from axiograd.attribution.passes import Pass, attribution_pass, differentiate

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from axiograd._target import LinearTarget
+from axiograd._target import LinearTarget, target_rows
 from axiograd._typing import Target
-from axiograd.attribution._path_check import target_rows
 from axiograd.attribution.base import Attribution, AttributionCall
 from axiograd.attribution.passes import check_finite, gradient, leaves, run
 from axiograd.homogeneity.running import all_modules, preserved_buffers, with_buffers
@@ -94,7 +93,7 @@ def _chunk_sum(method: PathMethod, call: AttributionCall, samples: slice, steps:
         displacements.append(x - references)
         points.append((references + alphas * displacements[-1]).flatten(0, 1))
     points = list(leaves(points, create_graph=call.create_graph))
-    outputs = run(call.model, arguments.beside(n), points)
+    outputs = run(call.model, arguments.beside(slice(None), n), points)
     if n > 1 and not _has_rows(outputs, n * batch):
         # The model sums or averages over its rows: steps that share a pass would be summed, too.
         parts = [_chunk_sum(method, call, samples, [step]) for step in steps]

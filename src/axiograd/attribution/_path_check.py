@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from axiograd._target import LinearTarget
+from axiograd._target import LinearTarget, target_rows
 from axiograd._typing import Target
 from axiograd.attribution.passes import gradient, run
 from axiograd.homogeneity.refutation import MODEST_PATH, PATH, path_error
@@ -102,18 +102,3 @@ def _gap(pairs: Sequence[tuple[Tensor, Tensor]], path: tuple[float, ...], degree
 def fixed(target: Target) -> Target:
     """The target; all outputs instead of a combination that depends on them."""
     return "all" if isinstance(target, LinearTarget) and type(target) is not LinearTarget else target
-
-
-def target_rows(target: Target, samples: slice, batch: int, repeats: int = 1) -> Target:
-    """The target of some samples, repeated as they are."""
-    if repeats == 1 and samples.indices(batch) == (0, batch, 1):
-        return target
-    if isinstance(target, LinearTarget):
-        if len(target.weights) != batch:
-            return target
-        return LinearTarget(target.weights[samples].repeat(repeats, *[1] * (target.weights.dim() - 1)))
-    if isinstance(target, list):
-        return target[samples] * repeats if len(target) == batch else target
-    if isinstance(target, Tensor) and target.dim() > 0 and len(target) == batch:
-        return target[samples].repeat(repeats, *[1] * (target.dim() - 1))
-    return target

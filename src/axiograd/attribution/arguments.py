@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from axiograd._target import rows_at
 from axiograd._typing import Attributions, Inputs
 from axiograd.errors import BaselineError, InputError
 from axiograd.homogeneity.inputs import extra_arguments, is_floating
@@ -190,23 +191,22 @@ class Arguments:
             return tuple(by_slot.get(i) for i in range(self.n_inputs))  # type: ignore[misc]  # None: no attribution
         return {str(slot): attribution for slot, attribution in by_slot.items()}
 
-    def rows(self, samples: slice, repeats: int = 1) -> Arguments:
+    def rows(self, samples: slice | Tensor, repeats: int = 1) -> Arguments:
         """Select samples and repeat the selection; every tensor with the batch's length takes part."""
-        if repeats == 1 and samples.indices(self.batch) == (0, self.batch, 1):
+        if repeats == 1 and isinstance(samples, slice) and samples.indices(self.batch) == (0, self.batch, 1):
             return self
+        batch = self.batch
 
-        def take_tensor(value: Tensor) -> Tensor:
-            if not (value.dim() and len(value) == self.batch):
-                return value
-            taken = value[samples]
-            return taken.repeat(repeats, *[1] * (value.dim() - 1)) if repeats > 1 else taken
+        def take(value: Any) -> Any:
+            own = lambda t: rows_at(t, samples, batch, repeats)  # noqa: E731
+            return pytree.tree_map_only(Tensor, own, value, is_leaf=_is_no_container)
 
-        return self._mapped(lambda v: pytree.tree_map_only(Tensor, take_tensor, v, is_leaf=_is_no_container))
+        return self._mapped(take)
 
-    def beside(self, repeats: int) -> Arguments:
-        """The rows repeated, for a call with features of its own: where there is nothing else, nothing is copied."""
+    def beside(self, samples: slice | Tensor, repeats: int = 1) -> Arguments:
+        """Rows for a call with features of its own: where there is nothing else, nothing is copied."""
         only_features = len(self.positional) + len(self.keyword) == len(self.slots)
-        return self if only_features else self.rows(slice(None), repeats)
+        return self if only_features else self.rows(samples, repeats)
 
     def fill(self, value: Any, what: str) -> tuple[Tensor, ...]:
         """Read a baseline: None is zero; a number, or tensors in the inputs' structure that broadcast to them."""

@@ -149,10 +149,17 @@ def check_finite(
         for tensor in tensors:
             bad = ~tensor.detach().isfinite()
             if bool(bad.any()):
-                samples = (
-                    bad.movedim(batch_dim, 0).reshape(bad.shape[batch_dim], -1).any(1).nonzero().flatten().tolist()
-                )
-                raise NotFiniteError(f"NaN or Inf in the {name} of sample {str(samples[:8])[1:-1]}. {remedy}.")
+                rows = bad.movedim(batch_dim, 0).reshape(bad.shape[batch_dim], -1)
+                raise NotFiniteError(f"NaN or Inf in the {name} of sample {listed(rows.any(1))}. {remedy}.")
+
+
+def listed(bad: Tensor) -> str:
+    """The first of the samples that something is true of, as a message names them.
+
+    >>> listed(torch.tensor([False, True, True]))
+    '1, 2'
+    """
+    return ", ".join(map(str, bad.nonzero().flatten().tolist()[:8]))
 
 
 #: √eps of float32: what is closer is rounding, whatever the format.

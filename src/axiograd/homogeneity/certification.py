@@ -158,8 +158,7 @@ def _run_once(model: Callable[..., Any], arguments: NamedArguments) -> Exception
 
     What goes wrong here, and is returned, goes wrong in the trace or after it, too.
     """
-    given = (leaf.value for leaf in arguments.leaves)
-    args, kwargs = arguments.rebuild([v.detach().clone() if isinstance(v, Tensor) else v for v in given])
+    args, kwargs = arguments.copies()
     with (
         torch.inference_mode(mode=False),
         torch.no_grad(),

@@ -39,6 +39,11 @@ class NamedArguments:
     #: In the order of `pytree.tree_leaves((args, kwargs))`.
     leaves: tuple[Leaf, ...]
 
+    def copies(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The call on copies, so that in-place operators do not reach the user's tensors."""
+        values = (leaf.value for leaf in self.leaves)
+        return self.rebuild([v.detach().clone() if isinstance(v, Tensor) else v for v in values])
+
     def rebuild(self, values: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         spec = pytree.tree_structure((self.args, self.kwargs))
         args, kwargs = pytree.tree_unflatten(list(values), spec)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from axiograd._target import logits
-from axiograd.attribution.arguments import Arguments, Model
+from axiograd.attribution.arguments import Model
 from axiograd.errors import InputError, TargetError
 from axiograd.homogeneity.running import in_mode
 
@@ -33,21 +33,6 @@ def require_tensor(inputs: Any) -> Tensor:
             "else as additional_forward_args."
         )
     return inputs
-
-
-def rows_of(value: Any, samples: Tensor, batch: int) -> Any:
-    """The entries that belong to some samples; what has none per sample stays as it is."""
-    if isinstance(value, Tensor) and value.dim() and len(value) == batch:
-        return value[samples.to(value.device)]
-    return value
-
-
-def call(model: Model, additional: Any, samples: Tensor, batch: int, inputs: Tensor) -> Any:
-    """The model's output for changed copies of some samples."""
-    arguments = Arguments.ensure(inputs, additional)
-    positional = (rows_of(value, samples, batch) for value in arguments.positional[1:])
-    keyword = {name: rows_of(value, samples, batch) for name, value in arguments.keyword.items()}
-    return model(inputs, *positional, **keyword)
 
 
 def predictions(outputs: Any) -> Tensor:

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from axiograd._target import LinearTarget, select
+from axiograd._target import select, target_rows
 from axiograd._typing import Target
-from axiograd.attribution.arguments import Model
+from axiograd.attribution.arguments import Arguments, Model
 from axiograd.attribution.memory_order import MemoryOrder
 from axiograd.errors import NotFiniteError, TargetError
-from axiograd.metrics._evaluation import as_labels, call, predictions, rows_of
+from axiograd.metrics._evaluation import as_labels, predictions
 from axiograd.metrics.masking_value import MaskingValue, masked_out
 from axiograd.metrics.ranking import ORDERS, kept, ranks
 
@@ -55,18 +54,11 @@ class Scoring:
         """``[rows, 2]``: logit and accuracy in percent; zero where no metric asks for it."""
         scores = torch.zeros(len(samples), 2, dtype=torch.float64, device=samples.device)
         if self.of_logit:
-            scores[:, 0] = select(outputs, self._target_of(samples), len(samples)).to(scores)
+            target = target_rows(self.target, samples, self.batch)
+            scores[:, 0] = select(outputs, target, len(samples)).to(scores)
         if self.labels is not None:
             scores[:, 1] = 100.0 * (predictions(outputs) == self.labels[samples]).to(scores)
         return scores
-
-    def _target_of(self, samples: Tensor) -> Target:
-        if isinstance(self.target, LinearTarget):
-            return LinearTarget(rows_of(self.target.weights, samples, self.batch))
-        if isinstance(self.target, list) and len(self.target) == self.batch:
-            return [self.target[sample] for sample in samples.tolist()]
-        chosen: Target = rows_of(self.target, samples, self.batch)
-        return chosen
 
 
 class Background:
@@ -113,15 +105,15 @@ class MaskedCopies:
         self.mask_shape = (1, *inputs.shape[2:]) if pixelwise else tuple(inputs.shape[1:])
 
     def scores(
-        self, model: Model, scoring: Scoring, additional: Any, samples: Tensor, max_rows: int, order: MemoryOrder
+        self, model: Model, scoring: Scoring, arguments: Arguments, samples: Tensor, max_rows: int, order: MemoryOrder
     ) -> Tensor:
         """``[metrics, samples, fractions]``."""
         parts = []
         for metric, sample, count in (rows.unbind(1) for rows in self.jobs.split(max_rows)):
             keep = self.ranks[metric, sample] < count.unsqueeze(1)
             copies = torch.where(keep.unflatten(1, self.mask_shape), self.inputs[sample], self.background[sample])
-            own = partial(call, model, additional, samples[sample], scoring.batch)
-            outputs = order.run(own, copies)
+            own = arguments.beside(samples[sample])
+            outputs = order.run(lambda rows, own=own: own.call(model, (rows,)), copies)
             parts.append(scoring(outputs, samples[sample]))
             _check_finite(parts[-1], samples[sample])
         found = torch.cat(parts)[self.places].unflatten(0, self.shape)

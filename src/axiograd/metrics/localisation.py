@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from axiograd._boxes import covered_pixels
+from axiograd.attribution.passes import listed
 from axiograd.errors import ConfigurationError, InputError
 from axiograd.metrics.ranking import Channels, per_feature
 
@@ -26,8 +27,8 @@ def boxes_to_masks(boxes: Tensor, height: int, width: int) -> Tensor:
     """
     if boxes.dim() != 2 or boxes.shape[1] != _CORNERS:  # noqa: PLR2004  # one row per box
         raise InputError(f"boxes of shape {tuple(boxes.shape)}: expected [batch, 4] with x0 y0 x1 y1.")
-    if bad := (~boxes.isfinite().all(1)).nonzero().flatten().tolist():
-        raise InputError(f"the box of sample {str(bad[:8])[1:-1]} is not finite: leave these samples out.")
+    if bad := listed(~boxes.isfinite().all(1)):
+        raise InputError(f"the box of sample {bad} is not finite: leave these samples out.")
     return covered_pixels(boxes, height, width)
 
 
@@ -53,9 +54,8 @@ def _read(attributions: Tensor, regions: Tensor, channels: Channels) -> tuple[Te
             f"regions of shape {tuple(regions.shape)} for attributions of shape {tuple(attributions.shape)}: expected "
             "one box [batch, 4] or one mask [batch, height, width] per sample."
         )
-    empty = (~masks.flatten(1).any(1)).nonzero().flatten().tolist()
-    if empty:
-        raise InputError(f"the region of sample {str(empty[:8])[1:-1]} contains no pixel: leave these samples out.")
+    if empty := listed(~masks.flatten(1).any(1)):
+        raise InputError(f"the region of sample {empty} contains no pixel: leave these samples out.")
     return per_feature(a, a, channels).double().unflatten(1, size), masks.to(a.device)
 
 

@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias, get_args
 import torch
 from torch import Tensor
 
+from axiograd.attribution.passes import listed
 from axiograd.errors import ConfigurationError, InputError, NotFiniteError
 
 #: How the channels of an image become one value per pixel; "none" treats every channel as features of its own.
@@ -45,9 +46,8 @@ def per_feature(attributions: Tensor, inputs: Tensor, channels: Channels) -> Ten
         )
     finite = a.flatten(1).isfinite().all(1)
     if not bool(finite.all()):
-        samples = (~finite).nonzero().flatten().tolist()
         raise NotFiniteError(
-            f"NaN or Inf in the attributions of sample {str(samples[:8])[1:-1]}: they cannot be ranked. Attribute "
+            f"NaN or Inf in the attributions of sample {listed(~finite)}: they cannot be ranked. Attribute "
             "these samples anew in float64, or leave them out."
         )
     if a.dim() > _ROW_DIMS and channels != "none":

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from axiograd.attribution.passes import listed
 from axiograd.errors import ConfigurationError, InputError, NotFiniteError
 from axiograd.metrics._statistics import standard_error
 
@@ -55,8 +56,7 @@ def mean_absolute_relative_difference(
     a, ig = (t.detach().double().reshape(batch, -1) for t in (attributions, integrated_gradients))
     finite = (a.isfinite() & ig.isfinite()).all(1)
     if not bool(finite.all()):
-        named = (~finite).nonzero().flatten().tolist()[:8]
-        raise NotFiniteError(f"NaN or Inf in the attributions of sample {str(named)[1:-1]}: leave these samples out.")
+        raise NotFiniteError(f"NaN or Inf in the attributions of sample {listed(~finite)}: leave these samples out.")
     difference, magnitude = (ig - a).abs(), ig.abs()
     scale = magnitude.mean(1, keepdim=True)
     counted = magnitude > threshold * scale

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from axiograd._boxes import covered_pixels
+from axiograd.attribution.passes import listed
 from axiograd.errors import ConfigurationError, NotFiniteError
 
 #: One map per sample; a missing one is None in a sequence (or False in the accompanying `has_...`).
@@ -78,9 +79,9 @@ def require_finite(values: Tensor, name: str) -> None:
     """Raise where NaN or Inf came in, and name the samples: one of them would turn every weight into NaN."""
     if torch.compiler.is_compiling() or not values.is_floating_point() or values.isfinite().all():
         return
-    samples = (~values.reshape(len(values), -1).isfinite().all(1)).nonzero().flatten().tolist()
+    samples = listed(~values.reshape(len(values), -1).isfinite().all(1))
     raise NotFiniteError(
-        f"{name!r} of sample {str(samples[:8])[1:-1]} of the batch has values that are NaN or infinite in "
+        f"{name!r} of sample {samples} of the batch has values that are NaN or infinite in "
         f"{values.dtype}; fix them, or say that the sample has none (None in a list, False in 'has_...')."
     )
 

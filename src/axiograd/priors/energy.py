@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from axiograd.attribution.passes import listed
 from axiograd.errors import ConfigurationError, InputError
 from axiograd.priors._masks import Boxes, Maps, align, as_tensor, inside_boxes
 from axiograd.priors._ops import rescaled, rows, share
@@ -73,9 +74,8 @@ class Energy(Prior):
 
 def _check_boxes(filled: Tensor) -> None:
     """A box without a pixel has a share of 0 whatever the model does, and so no gradient."""
-    empty = (~filled).nonzero().flatten().tolist()
-    if empty:
+    if not bool(filled.all()):
         raise InputError(
-            f"the boxes of sample {str(empty[:8])[1:-1]} contain no pixel: reversed, empty or outside the image. Give "
+            f"the boxes of sample {listed(~filled)} contain no pixel: reversed, empty or outside the image. Give "
             "x0 < x1 and y0 < y1 (add 1 to corners that are meant to be inside), or None for a sample without a box."
         )

@@ -8,7 +8,6 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
-from torch.utils._pytree import tree_map
 
 from axiograd.errors import ConfigurationError, ConversionError, InputError
 from axiograd.homogeneity.inputs import NamedArguments, take_apart
@@ -119,9 +118,7 @@ class ExampleCall:
         return self.roles.masks(self.arguments.args, self.arguments.kwargs)
 
     def __call__(self, model: nn.Module) -> Any:
-        """Run the model on copies, so that in-place operators do not reach the user's tensors."""
-        call = (self.arguments.args, self.arguments.kwargs)
-        args, kwargs = tree_map(lambda v: v.detach().clone() if isinstance(v, Tensor) else v, call)
+        args, kwargs = self.arguments.copies()
         return model(*args, **kwargs)
 
 
