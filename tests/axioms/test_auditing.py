@@ -17,7 +17,7 @@ from axiograd import (
     XGradient,
 )
 from axiograd.axioms import AXIOMS, audit
-from axiograd.axioms.table import references
+from axiograd.axioms.paper_table import references
 from axiograd.errors import ConfigurationError, TargetError
 
 NAMES = [axiom.name for axiom in AXIOMS]

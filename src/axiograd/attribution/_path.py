@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -58,7 +58,7 @@ def integrate(method: PathMethod, call: AttributionCall, steps: Sequence[PathSte
     totals = []
     for samples in (slice(i, i + at_once) for i in range(0, batch, at_once)):
         total: list[Tensor] | None = None
-        for chunk in _chunks(steps, per_chunk):
+        for chunk in (steps[i : i + per_chunk] for i in range(0, len(steps), per_chunk)):
             # The points are no data: of a training step, only the pass that makes the outputs counts in statistics.
             with preserved_buffers(with_buffers(call.model)) if call.is_training_step else nullcontext():
                 part = _chunk_sum(method, call, samples, chunk)
@@ -73,11 +73,6 @@ def integrate(method: PathMethod, call: AttributionCall, steps: Sequence[PathSte
     pairs = zip(call.arguments.features, zip(*totals, strict=True), strict=True)
     whole = ((x, torch.cat(parts, dim=-x.dim()) if len(parts) > 1 else parts[0]) for x, parts in pairs)
     return [total.to(x.dtype) for x, total in whole]
-
-
-def _chunks(steps: Sequence[PathStep], size: int) -> Iterator[Sequence[PathStep]]:
-    for i in range(0, len(steps), size):
-        yield steps[i : i + size]
 
 
 def _chunk_sum(method: PathMethod, call: AttributionCall, samples: slice, steps: Sequence[PathStep]) -> list[Tensor]:

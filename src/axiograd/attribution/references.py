@@ -52,7 +52,10 @@ class _Tensors(References):
         self.tensors = tensors
 
     def draw(self, n: int, n_inputs: int, generator: torch.Generator | None) -> tuple[Tensor, ...]:
-        _check_count(len(self.tensors), n_inputs)
+        if len(self.tensors) != n_inputs:
+            raise BaselineError(
+                f"references for {len(self.tensors)} inputs, but the model has {n_inputs}: give one tensor for each."
+            )
         order = _order(len(self.tensors[0]), n, generator)
         return tuple(t[order.to(t.device)] for t in self.tensors)
 
@@ -100,8 +103,3 @@ def _first(batch: Any, n_inputs: int) -> tuple[Tensor, ...]:
     if len(parts) < n_inputs or not all(isinstance(p, Tensor) for p in parts[:n_inputs]):
         raise BaselineError(f"a batch of references with {len(parts)} parts for {n_inputs} input tensors.")
     return parts[:n_inputs]
-
-
-def _check_count(found: int, expected: int) -> None:
-    if found != expected:
-        raise BaselineError(f"references for {found} inputs, but the model has {expected}: give one tensor for each.")

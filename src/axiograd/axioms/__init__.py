@@ -2,10 +2,10 @@
 
 from axiograd.axioms.auditing import audit as audit
 from axiograd.axioms.base import Axiom as Axiom, Finding as Finding, Probe as Probe
+from axiograd.axioms.paper_table import Table1 as Table1, audit_all as audit_all
 from axiograd.axioms.report import (
     AxiomReport as AxiomReport,
     AxiomResult as AxiomResult,
     Counterexample as Counterexample,
 )
 from axiograd.axioms.statements import AXIOMS as AXIOMS
-from axiograd.axioms.table import Table1 as Table1, audit_all as audit_all

@@ -2,7 +2,7 @@
 
 import sys
 
-from axiograd.axioms.table import audit_all
+from axiograd.axioms.paper_table import audit_all
 
 table = audit_all()
 sys.stdout.write("\n\n".join([str(table), *map(str, table.reports)]) + "\n")

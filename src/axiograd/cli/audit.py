@@ -51,7 +51,7 @@ def audit(
     `axiograd audit x-gradient xmlp`
     """
     with speaking(as_json=json) as output:
-        from axiograd.axioms.table import Table1
+        from axiograd.axioms.paper_table import Table1
 
         methods, spec = _read(arguments or [])
         model, inputs = None, None
@@ -72,7 +72,7 @@ def audit(
 
 
 def _read(arguments: list[str]) -> tuple[list[str], str | None]:
-    from axiograd.axioms.table import TITLES
+    from axiograd.axioms.paper_table import TITLES
     from axiograd.models import list_models
 
     methods = [name for name in arguments if name in TITLES]
@@ -95,7 +95,7 @@ def _audit(
 ) -> list[AxiomReport]:
     from axiograd.attribution import XGradient
     from axiograd.axioms import audit as run
-    from axiograd.axioms.table import CAPTUM, TITLES, columns
+    from axiograd.axioms.paper_table import CAPTUM, TITLES, columns
 
     names = methods or [name for name in TITLES if model is None or name not in CAPTUM]
     wanted = [TITLES[name] for name in names]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from axiograd.axioms import AXIOMS
-from axiograd.axioms.table import Table1
+from axiograd.axioms.paper_table import Table1
 from axiograd.experiments import fig2_left, fig3, table3
 from axiograd.experiments.chunks import Average, average
 from axiograd.experiments.image_networks import FAMILIES

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from axiograd.axioms import AXIOMS, audit
-from axiograd.axioms.table import NOTES, MethodColumn, Table1, columns
+from axiograd.axioms.paper_table import NOTES, MethodColumn, Table1, columns
 from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work
 from axiograd.experiments.records import Records
 

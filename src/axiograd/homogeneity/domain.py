@@ -6,6 +6,7 @@ only is its own multiple by every α, so it has every degree at once; we call it
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -19,30 +20,30 @@ class KnownConstant:
     """A known tensor, computed only when a rule asks for its numbers."""
 
     def __init__(self, compute: Callable[[], Any], names: tuple[str, ...] = ()) -> None:
-        self._compute = compute
-        self._done = False
-        self._value: Any = None
-        self._zero: bool | None = None
-        self._free: bool | None = None
-        self.names = names
+        self._compute, self.names = compute, names
+
+    @cached_property
+    def _value(self) -> Any:
+        with torch.no_grad():
+            return self._compute()
 
     def value(self) -> Any:
         """The number(s), or None where they cannot be had (meta device, symbolic sizes)."""
-        if not self._done:
-            with torch.no_grad():
-                self._value = self._compute()
-            self._done = True
         return self._value
 
+    @cached_property
+    def _zero(self) -> bool:
+        return _all(self._value, lambda t: t == 0)
+
     def is_zero(self) -> bool:
-        if self._zero is None:
-            self._zero = all(_all(t, _is_zero) for t in _leaves(self.value()))
         return self._zero
+
+    @cached_property
+    def _free(self) -> bool:
+        return _all(self._value, lambda t: t == 0 if t.is_complex() else (t == 0) | t.isinf())
 
     def is_free(self) -> bool:
         """Only 0 and ±∞."""
-        if self._free is None:
-            self._free = all(_all(t, _is_free) for t in _leaves(self.value()))
         return self._free
 
     def uniform(self) -> float | None:
@@ -56,30 +57,14 @@ class KnownConstant:
         return float(first) if bool((value == first).all()) else None
 
 
-def _leaves(value: Any) -> Iterable[Any]:
-    if isinstance(value, list | tuple):
-        for item in value:
-            yield from _leaves(item)
-    else:
-        yield value
-
-
 def _all(value: Any, test: Callable[[Tensor], Tensor]) -> bool:
+    if isinstance(value, list | tuple):
+        return all(_all(item, test) for item in value)
     if isinstance(value, bool | int | float | complex):
         value = torch.tensor(value)
     if not isinstance(value, Tensor) or value.is_meta or value.is_quantized:
         return False
     return bool(test(value).all())
-
-
-def _is_zero(value: Tensor) -> Tensor:
-    return value == 0
-
-
-def _is_free(value: Tensor) -> Tensor:
-    if value.is_complex():
-        return value == 0
-    return (value == 0) | torch.isinf(value)
 
 
 @dataclass(frozen=True, slots=True)

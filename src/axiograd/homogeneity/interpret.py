@@ -82,7 +82,8 @@ class Interpreter:
             args, kwargs = _filled(args), _filled(kwargs)
             values = list(flatten((args, kwargs)))
         if all(v.is_constant for v in values) and not self._is_random(node):
-            return Value(degree=0.0, constant=self._fold(node, args, kwargs, values))
+            names = dict.fromkeys(name for v in values if v.constant is not None for name in v.constant.names)
+            return Value(degree=0.0, constant=KnownConstant(lambda: _compute(node, args, kwargs), tuple(names)))
         if not is_operator(node.target):
             return self._python(node, args, values)
         if op_name(node) in UNINITIALISED:
@@ -208,10 +209,6 @@ class Interpreter:
 
     def _is_random(self, node: fx.Node) -> bool:
         return is_random(node) or op_name(node) in UNINITIALISED
-
-    def _fold(self, node: fx.Node, args: Any, kwargs: Any, values: list[Value]) -> KnownConstant:
-        names = dict.fromkeys(name for v in values if v.constant is not None for name in v.constant.names)
-        return KnownConstant(lambda: _compute(node, args, kwargs), tuple(names))
 
 
 def _compute(node: fx.Node, args: Any, kwargs: Any) -> Any:

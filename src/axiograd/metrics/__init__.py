@@ -37,7 +37,7 @@ from axiograd.metrics.relative_difference import (
 )
 
 if TYPE_CHECKING:
-    from axiograd.metrics.classes import (
+    from axiograd.metrics.modular import (
         BestOverlapIoU as BestOverlapIoU,
         CompletenessGap as CompletenessGap,
         EnergyInside as EnergyInside,
@@ -66,9 +66,9 @@ _CLASSES = frozenset(
 
 def __getattr__(name: str) -> Any:
     if name in _CLASSES:
-        from axiograd.metrics import classes
+        from axiograd.metrics import modular
 
-        return getattr(classes, name)
+        return getattr(modular, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

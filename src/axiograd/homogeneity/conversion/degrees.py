@@ -14,7 +14,10 @@ from axiograd.homogeneity.domain import Value
 from axiograd.homogeneity.findings import Findings
 from axiograd.homogeneity.interpret import Interpreter
 from axiograd.homogeneity.rules import lookup
-from axiograd.homogeneity.rules.elementwise import POWERS
+from axiograd.homogeneity.rules.elementwise import POWERS, SIGNS
+from axiograd.homogeneity.rules.linear import LAYERS, PRODUCTS
+from axiograd.homogeneity.rules.random import DRAWS
+from axiograd.homogeneity.rules.shape import ONLY_SHAPE
 from axiograd.homogeneity.tracing.private_torch import is_operator
 
 
@@ -26,13 +29,12 @@ class _State(threading.local):
 _state = _State()
 
 #: Results that do not scale, whatever goes in.
-CONSTANT = {"bernoulli", "empty_like", "full_like", "new_empty", "new_full", "new_ones", "new_tensor", "new_zeros"}
-CONSTANT |= {"normalize", "ones_like", "rand_like", "randn_like", "sign", "sgn", "zeros_like"}
+CONSTANT = {*ONLY_SHAPE.split(), *DRAWS.split(), *SIGNS.split(), "bernoulli", "full_like", "new_full", "new_tensor"}
+CONSTANT |= {"new_zeros", "normalize", "zeros_like"}
 #: Results that scale as their first argument does.
 FIRST = {"as", "expand_as", "fill", "reshape_as", "to", "type_as", "view_as", "zero"}
 #: Results that scale as the product of their arguments.
-PRODUCT = {"bilinear", "bmm", "dot", "einsum", "inner", "linear", "matmul", "mm", "mul", "multiply", "mv", "outer"}
-PRODUCT |= {f"conv{kind}{n}d" for kind in ("", "_transpose") for n in (1, 2, 3)}
+PRODUCT = {*PRODUCTS.split(), *LAYERS.split(), "bilinear", "mul", "multiply"}
 
 
 @contextmanager

@@ -6,17 +6,16 @@ from axiograd.homogeneity.domain import Value, product
 from axiograd.homogeneity.rules.call import BIAS_FIX, Call, as_value, describe_constants
 from axiograd.homogeneity.rules.registry import Result, aten, rule
 
-_PRODUCTS = """
-    _trilinear
-    mm bmm matmul mv dot vdot inner outer ger linalg_vecdot linalg_matmul kron cross linalg_cross tensordot
-    chain_matmul linalg_multi_dot einsum
+PRODUCTS = """
+    mm bmm matmul mv dot vdot inner outer ger linalg_vecdot linalg_matmul kron cross linalg_cross tensordot chain_matmul
+    linalg_multi_dot einsum _trilinear
 """
 LAYERS = """
     linear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d convolution _convolution conv_tbc
 """
 
 
-@rule(*aten(_PRODUCTS))
+@rule(*aten(PRODUCTS))
 def multiply(call: Call) -> Result:
     return call.product(*call.values())
 

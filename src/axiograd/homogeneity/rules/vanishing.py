@@ -119,9 +119,8 @@ def _is_root(node: fx.Node, name: str) -> bool:
 
 
 def _is_multiple(node: fx.Node, name: str) -> bool:
-    if name not in {"aten::mul", "aten::div"} or not isinstance(node.args[1], int | float):
-        return False
-    return 0 < abs(node.args[1]) < math.inf
+    factor = node.args[1] if name in {"aten::mul", "aten::div"} else None
+    return isinstance(factor, int | float) and 0 < abs(factor) < math.inf
 
 
 def _covered(node: fx.Node, zeros: list[Zero], *, inverse: bool, depth: int = 0) -> bool:
@@ -149,15 +148,12 @@ def _covers(user: fx.Node, node: fx.Node, zeros: list[Zero], *, inverse: bool, d
     other = user.args[1 - position]
     if (name == "aten::div" and position == 1) == inverse:
         return False
-    if not (name == "aten::div" and position == 0) and any(_vanishes(other, zero) for zero in zeros):
+    if not (name == "aten::div" and position == 0) and any(
+        aligned(labels, zero.labels) for zero in zeros for labels in _ways(other, zero, 0)
+    ):
         return True
     (seen,) = _through(user, "", [zeros])
     return _covered(user, seen, inverse=True, depth=depth + 1)
-
-
-def _vanishes(node: object, zero: Zero) -> bool:
-    """The node is zero wherever the divisor is."""
-    return any(aligned(labels, zero.labels) for labels in _ways(node, zero, 0))
 
 
 def _ways(node: object, zero: Zero, depth: int) -> Iterator[Labels]:

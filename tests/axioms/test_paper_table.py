@@ -7,8 +7,8 @@ from captum.attr import LRP
 from axiograd import InputXGradient
 from axiograd.attribution.captum import CaptumMethod
 from axiograd.axioms import AXIOMS, Table1, audit, audit_all
+from axiograd.axioms.paper_table import PAPER, references
 from axiograd.axioms.subject import generated
-from axiograd.axioms.table import PAPER, references
 
 
 @pytest.fixture(scope="module")
