@@ -189,12 +189,10 @@ class FromLayer(nn.Module):
                 _refuse_checkpoints(self.title)
             return hook(output)
 
-        handles = [layer.register_forward_hook(passed) for layer in dict.fromkeys(self.layers)]
-        try:
+        with ExitStack() as stack:
+            for layer in dict.fromkeys(self.layers):
+                stack.enter_context(layer.register_forward_hook(passed))
             yield
-        finally:
-            for handle in handles:
-                handle.remove()
 
     def _other_count(self, how: str) -> str:
         return (

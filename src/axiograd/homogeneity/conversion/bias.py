@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -202,12 +202,10 @@ def _added(norms: dict[str, nn.Module], probes: dict[str, Tensor]) -> Iterator[N
     def adding(probe: Tensor) -> Any:
         return lambda _module, _args, y: y + probe.reshape(-1, *[1] * (y.dim() - 2))
 
-    handles = [norm.register_forward_hook(adding(probes[path])) for path, norm in norms.items()]
-    try:
+    with ExitStack() as stack:
+        for path, norm in norms.items():
+            stack.enter_context(norm.register_forward_hook(adding(probes[path])))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _by_class(chosen: Tensor, constants: Tensor, score: Tensor) -> tuple[tuple[int, float, int], ...]:

@@ -1,8 +1,7 @@
 """Fit the constants of counterparts and patched forwards: the example inputs walk through the stripped model once."""
 
-import contextlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import torch
@@ -14,6 +13,7 @@ from axiograd.homogeneity.conversion.example import ExampleCall
 from axiograd.homogeneity.conversion.layers import UncentredBatchNorm
 from axiograd.homogeneity.conversion.patched import PatchedForward
 from axiograd.homogeneity.running import in_mode, preserved_buffers, with_buffers
+from axiograd.homogeneity.tracing.surroundings import attributes_restored
 
 #: How far a norm's answer may move, by its epsilon, when its input is halved or doubled.
 NORM_TOLERANCE = 0.05
@@ -38,33 +38,24 @@ def calibrate(model: nn.Module, call: ExampleCall) -> None:
 @torch.no_grad()
 def owners_of_functions(model: nn.Module, call: ExampleCall) -> set[str]:
     """Paths of the modules in whose own forward a function would be rewritten: a dry run of a fully patched model."""
-    stack: list[str] = []
+    running: list[str] = []
     found: set[str] = set()
 
     def enter(path: str) -> Callable[..., None]:
-        return lambda *_: stack.append(path)
+        return lambda *_: running.append(path)
 
-    handles = []
-    for path, module in model.named_modules():
-        handles.append(module.register_forward_pre_hook(enter(path)))
-        handles.append(module.register_forward_hook(lambda *_: stack.pop() and None))
-    trial, buffers = PatchedForward(model, call.roles), set(model._buffers)  # noqa: SLF001
-    trial.on_rewrite = lambda: found.add(stack[-1])
-    before = model.__dict__.get("forward")
-    model.forward = trial
-    try:
+    trial = PatchedForward(model, call.roles)
+    trial.on_rewrite = lambda: found.add(running[-1])
+    with ExitStack() as stack:
+        stack.enter_context(attributes_restored(model))
+        for path, module in model.named_modules():
+            stack.enter_context(module.register_forward_pre_hook(enter(path)))
+            stack.enter_context(module.register_forward_hook(lambda *_: running.pop() and None))
+        model.forward = trial
         for mode in (True, False):
-            stack.clear()
+            running.clear()
             with left_as_it_was(model, training=mode), _learning(model):
                 _attempt(model, call)
-    finally:
-        del model.forward
-        if before is not None:
-            model.forward = before
-        for handle in handles:
-            handle.remove()
-        for name in set(model._buffers) - buffers:  # noqa: SLF001
-            del model._buffers[name]  # noqa: SLF001
     return found
 
 
@@ -90,17 +81,12 @@ def hand_written_norms(model: nn.Module, call: ExampleCall) -> set[str]:
 
         return hook
 
-    handles = [
-        module.register_forward_hook(probe(path), with_kwargs=True)
-        for path, module in model.named_modules()
-        if not any(module.children()) and type(module).forward.__module__.split(".")[0] != "torch"
-    ]
-    try:
-        with left_as_it_was(model):
-            call(model)
-    finally:
-        for handle in handles:
-            handle.remove()
+    with ExitStack() as stack:
+        for path, module in model.named_modules():
+            if not any(module.children()) and type(module).forward.__module__.split(".")[0] != "torch":
+                stack.enter_context(module.register_forward_hook(probe(path), with_kwargs=True))
+        stack.enter_context(left_as_it_was(model))
+        call(model)
     return found
 
 
@@ -120,28 +106,23 @@ def left_as_it_was(model: nn.Module, *, training: bool = False) -> Iterator[None
 
 
 def _attempt(model: nn.Module, call: ExampleCall) -> None:
-    with contextlib.suppress(RuntimeError, ValueError):  # e.g. a batch of one: train mode is not for this example
+    with suppress(RuntimeError, ValueError):  # e.g. a batch of one: train mode is not for this example
         call(model)
 
 
 @contextmanager
 def _learning(model: nn.Module, *, modules: bool = True) -> Iterator[None]:
-    handles = []
-    for module in model.modules():
-        if modules and isinstance(module, Counterpart) and not _trained(module):
-            module.calls = 0
-            handles.append(module.register_forward_pre_hook(_hook, with_kwargs=True))
-    for forward in patches(model).values():
-        forward.calibrating = True
-        if modules:
-            forward.calls.clear()
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
+    with ExitStack() as stack:
+        for module in model.modules():
+            if modules and isinstance(module, Counterpart) and not _trained(module):
+                module.calls = 0
+                stack.enter_context(module.register_forward_pre_hook(_hook, with_kwargs=True))
         for forward in patches(model).values():
-            forward.calibrating = False
+            forward.calibrating = True
+            stack.callback(setattr, forward, "calibrating", False)
+            if modules:
+                forward.calls.clear()
+        yield
 
 
 def _hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

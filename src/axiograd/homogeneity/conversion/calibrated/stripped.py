@@ -4,6 +4,7 @@ From the input on, W → W + ΔW of every linear layer and convolution, ΔW by r
 network's layer reads to what the original's makes. Norms that keep their scale and exchanged operators stay so.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -89,11 +90,8 @@ class _Rows:
 def _call(model: nn.Module, path: str, x: Tensor) -> tuple[Tensor, Tensor]:
     """What one layer reads and makes."""
     found: list[tuple[Tensor, Tensor]] = []
-    handle = model.get_submodule(path).register_forward_hook(lambda _, args, y: found.append((args[0], y)))
-    try:
+    with model.get_submodule(path).register_forward_hook(lambda _, args, y: found.append((args[0], y))):
         model(x)
-    finally:
-        handle.remove()
     return found[0]
 
 
@@ -101,16 +99,12 @@ def _layers(original: nn.Module, stripped: nn.Module, example: Tensor) -> Iterat
     """Layers that both call once and with one argument, in the order of the calls."""
     calls: list[dict[str, int]] = []
     for model in (original, stripped):
-        count: dict[str, int] = {}
-        handles = [
-            module.register_forward_hook(
-                lambda _, args, __, path=path, n=count: n.update({path: n.get(path, 0) + len(args)})
-            )
-            for path, module in model.named_modules()
-        ]
-        model(example)
-        for handle in handles:
-            handle.remove()
+        count: Counter[str] = Counter()
+        with ExitStack() as stack:
+            for path, module in model.named_modules():
+                counted = lambda _, args, __, path=path, n=count: n.update({path: len(args)})  # noqa: E731
+                stack.enter_context(module.register_forward_hook(counted))
+            model(example)
         calls.append(count)
     for path, n in calls[1].items():
         layer = stripped.get_submodule(path)
