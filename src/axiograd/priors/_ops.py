@@ -3,10 +3,21 @@
 import torch
 from torch import Tensor
 
+from axiograd.errors import InputError
+
 
 def rows(attributions: Tensor) -> Tensor:
     """One row of features per sample."""
     return attributions.reshape(len(attributions), -1)
+
+
+def require_pixels(prior: str, attributions: Tensor, dims: int) -> None:
+    """Refuse attributions without a batch axis beside their axes of pixels."""
+    if attributions.ndim <= dims:
+        raise InputError(
+            f"{prior}(dims={dims}) needs a batch axis and {dims} axes of pixels, got attributions of shape "
+            f"{list(attributions.shape)}."
+        )
 
 
 def rescaled(attributions: Tensor) -> Tensor:

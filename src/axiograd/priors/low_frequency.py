@@ -5,8 +5,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from axiograd.errors import ConfigurationError, InputError
-from axiograd.priors._ops import rescaled, rows, share
+from axiograd.errors import ConfigurationError
+from axiograd.priors._ops import require_pixels, rescaled, rows, share
 from axiograd.priors.base import Prior
 
 _MEASURES = ("share", "energy")
@@ -41,11 +41,7 @@ class LowFrequency(Prior):
         self.dims = dims
 
     def forward(self, attributions: Tensor) -> Tensor:
-        if attributions.ndim <= self.dims:
-            raise InputError(
-                f"LowFrequency(dims={self.dims}) needs a batch axis and {self.dims} axes of pixels, "
-                f"got attributions of shape {list(attributions.shape)}."
-            )
+        require_pixels("LowFrequency", attributions, self.dims)
         axes = tuple(range(-self.dims, 0))
         if self.measure == "share":
             attributions = rescaled(attributions)

@@ -2,7 +2,8 @@
 
 from torch import Tensor
 
-from axiograd.errors import ConfigurationError, InputError
+from axiograd.errors import ConfigurationError
+from axiograd.priors._ops import require_pixels
 from axiograd.priors.base import Prior
 
 
@@ -27,11 +28,7 @@ class Smoothness(Prior):
         self.dims = dims
 
     def forward(self, attributions: Tensor) -> Tensor:
-        if attributions.ndim <= self.dims:
-            raise InputError(
-                f"Smoothness(dims={self.dims}) needs a batch axis and {self.dims} axes of pixels, "
-                f"got attributions of shape {list(attributions.shape)}."
-            )
+        require_pixels("Smoothness", attributions, self.dims)
         variation = attributions.new_zeros(())
         for axis in range(-self.dims, 0):
             variation = variation + attributions.diff(dim=axis).abs().sum()
