@@ -246,7 +246,7 @@ def _lent(model: Model) -> Iterator[None]:
     Parameters are swapped for copies: a library that rewrites weights (LRP) then never touches the user's storage, nor
     what is saved there for a later ``backward()``.
     """
-    with attributes_restored(model):
+    with attributes_restored(model, registered=True):
         copies: dict[int, nn.Parameter] = {}
         for module in all_modules(model):
             for name, p in module._parameters.items():  # noqa: SLF001  # setattr would run a module's own __setattr__

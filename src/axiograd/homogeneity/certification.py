@@ -158,7 +158,6 @@ def _run_once(model: Callable[..., Any], arguments: NamedArguments) -> Exception
 
     What goes wrong here, and is returned, goes wrong in the trace or after it, too.
     """
-    args, kwargs = arguments.copies()
     with (
         torch.inference_mode(mode=False),
         torch.no_grad(),
@@ -167,6 +166,7 @@ def _run_once(model: Callable[..., Any], arguments: NamedArguments) -> Exception
         preserved_buffers(with_buffers(model)),
     ):
         try:
+            args, kwargs = arguments.copies()
             output = model(*args, **kwargs)
         except Exception as error:  # noqa: BLE001 - whatever the user's code raises
             return error

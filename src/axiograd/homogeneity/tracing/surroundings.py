@@ -22,8 +22,10 @@ _DEEPEST = 3
 
 
 @contextmanager
-def attributes_restored(model: Callable[..., Any]) -> Iterator[None]:
-    """Puts every module's attributes, what it registered, and the containers that hooks fill, back as they were.
+def attributes_restored(model: Callable[..., Any], *, registered: bool = False) -> Iterator[None]:
+    """Puts every module's attributes and buffers, and the containers that hooks fill, back as they were.
+
+    With `registered`, also its parameters, hooks and other dictionaries, which no other thread may change meanwhile.
 
     >>> kept = []
     >>> model = nn.ReLU()
@@ -36,7 +38,9 @@ def attributes_restored(model: Callable[..., Any]) -> Iterator[None]:
     modules = all_modules(model)
     saved: list[tuple[Any, Any]] = [(vars(m), dict(vars(m))) for m in modules]
     # Handles of hooks refer to the dictionaries themselves, so those are refilled, not replaced.
-    saved += [(held, held.copy()) for m in modules for held in vars(m).values() if isinstance(held, dict)]
+    dictionaries = [d for m in modules for d in vars(m).values() if isinstance(d, dict)]
+    buffers = [m._buffers for m in modules]  # noqa: SLF001 - the only way to the dict itself
+    saved += [(held, held.copy()) for held in (dictionaries if registered else buffers)]
     filled: dict[int, tuple[Any, Any]] = {}
     for hook in (h for m in modules for name in _HOOKS for h in getattr(m, name).values()):
         _containers(hook, filled, 0)
