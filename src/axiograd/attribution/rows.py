@@ -44,37 +44,37 @@ def rows_of(
     rows = {}
     for slot, attribution in by_slot.items():
         # Samples first, so that one sample's attributions lie together.
-        whole = attribution.movedim(0, 1) if isinstance(target, str) and target == "all" else attribution
+        whole = attribution.movedim(0, 1) if _word(target) == "all" else attribution
         rows[f"attributions.{slot}"] = _cast(whole, dtype)
-    outputs = _tensor_of(explanation.outputs)
-    for name, value in (("outputs", outputs), ("target", chosen), ("label", label)):
+    chosen = torch.full((arguments.batch,), chosen) if isinstance(chosen, int) else chosen
+    for name, value in (("outputs", _tensor_of(explanation.outputs)), ("target", chosen), ("label", label)):
         if isinstance(value, Tensor) and value.dim() and len(value) == arguments.batch:
             rows[name] = value.detach().cpu()
     return rows
 
 
+def _word(target: Any) -> str:
+    return target if isinstance(target, str) else ""
+
+
 def _explained(
     method: Attribution, inputs: Any, label: Any, target: Any, call: dict[str, Any]
-) -> tuple[Explanation, Tensor | None]:
+) -> tuple[Explanation, Target]:
     chosen: Target = target
-    if target == "label" if isinstance(target, str) else False:
+    if _word(target) == "label":
         if label is None:
             raise TargetError(
                 "target='label', but the batches have no label: give target= 'predicted', a class index, 'all', a "
                 "callable, or None for a model with a single output; or say with split= where the label is."
             )
         chosen = label
-    elif isinstance(target, str) and target == "predicted":
+    elif _word(target) == "predicted":
         if isinstance(method, SinglePass | XGradient | RandomAttribution):
             # These ask for the score of one point, x itself: no second forward pass is needed to know the class.
             predicted = _Predicted()
             return method.explain(inputs, predicted, **call), predicted.found
         chosen = _predicted(method, inputs, call)
-    explanation = method.explain(inputs, chosen, **call)
-    batch = Arguments.ensure(inputs, call["additional_forward_args"]).batch
-    if isinstance(chosen, int):
-        chosen = torch.full((batch,), chosen)
-    return explanation, chosen if isinstance(chosen, Tensor) else None
+    return method.explain(inputs, chosen, **call), chosen
 
 
 class _Predicted(LinearTarget):
