@@ -92,7 +92,7 @@ def test_another_data_set_is_not_mixed_in(unbroken, tmp_path, kind, finished):
             (tmp_path / shard.file).unlink()
     before = content(tmp_path)
     for changed in (slice(8, None), 14, 79):
-        with pytest.raises(StorageError, match=r"belongs to another data set: batch \d+ is another one there"):
+        with pytest.raises(StorageError, match=r"belongs to another data set: batch \d+ is a different one there"):
             attribute(tmp_path, make(*samples(changed)))
     if kind == "stream":
         for rows, said in ((slice(60), "and 15 here"), (slice(12), "and 3 here")):

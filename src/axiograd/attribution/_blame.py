@@ -28,7 +28,7 @@ def blame(method: XGradient, gap: Gap, call: AttributionCall) -> str | None:
         return None
     if _rows_interact(method, gap, call):
         return (
-            f"rows of the batch interact (sample {gap.sample} alone has another score or other attributions: a "
+            f"rows of the batch interact (sample {gap.sample} alone has a different score or attributions: a "
             "statistic over the batch, a graph whose nodes are rows) and are not samples; attribute in batches of "
             "one, or give what belongs together a batch dimension and one score: "
             "XGradient(lambda x: f(x[0]).sum().reshape(1)).attribute(x[None])"

@@ -59,7 +59,7 @@ def integrate(method: PathMethod, call: AttributionCall, steps: Sequence[PathSte
     for samples in (slice(i, i + at_once) for i in range(0, batch, at_once)):
         total: list[Tensor] | None = None
         for chunk in (steps[i : i + per_chunk] for i in range(0, len(steps), per_chunk)):
-            # The points are no data: of a training step, only the pass that makes the outputs counts in statistics.
+            # The points are not data: of a training step, only the pass that makes the outputs counts in statistics.
             with preserved_buffers(with_buffers(call.model)) if call.is_training_step else nullcontext():
                 part = _chunk_sum(method, call, samples, chunk)
             if total is None:

@@ -112,7 +112,7 @@ class Arguments:
             values = [*self.positional[: self.n_inputs], *self.keyword.values()]
             kinds = [str(v.dtype) if isinstance(v, Tensor) else type(v).__name__ for v in values]
             remedy = (
-                "A NumPy array becomes a tensor by torch.from_numpy."
+                "Make tensors of NumPy arrays with torch.from_numpy."
                 if any(isinstance(v, np.ndarray) for v in values)
                 else "For token ids, attribute to their embeddings: layer= with its name, or inputs_embeds=."
             )

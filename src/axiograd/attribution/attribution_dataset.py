@@ -65,7 +65,7 @@ class AttributionDataset(Dataset[dict[str, Any]]):
         if isinstance(which, slice):
             start, stop, step = which.indices(len(self))
             if step != 1 or stop <= start:
-                raise IndexError(f"{which}: slices are not empty and have step 1.")
+                raise IndexError(f"{which}: expected a slice that is not empty and has step 1.")
             return self._read(start, stop)
         row = which + len(self) if which < 0 else which
         if not 0 <= row < len(self):

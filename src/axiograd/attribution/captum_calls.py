@@ -37,11 +37,13 @@ def called_as_in_captum(*order: str) -> Callable[[_Call], _Call]:
             if len(further) > 1 or (further and order[0] == "baselines" and _is_baseline(further[0], inputs)):
                 if len(further) > len(order):
                     raise ConfigurationError(
-                        f"attribute takes after the inputs {', '.join(order)}, got {len(further)} arguments."
+                        f"attribute takes {', '.join(order)} after the inputs, got {len(further)} arguments."
                     )
                 given = dict(zip(order, further, strict=False))
                 if twice := given.keys() & named.keys():
-                    raise ConfigurationError(f"attribute got {', '.join(sorted(twice))} twice, by place and by name.")
+                    raise ConfigurationError(
+                        f"attribute got {', '.join(sorted(twice))} twice, by position and by name."
+                    )
                 return function(self, inputs, **given, **named)
             return function(self, inputs, *further, **named)
 

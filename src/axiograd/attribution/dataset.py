@@ -113,7 +113,7 @@ class _Run:
         for last, batch in chain([first], stream):
             data = _digest(batch)
             if last in known and known[last] != data:
-                raise self._other_data(f"batch {last} is another one there")
+                raise self._other_data(f"batch {last} is a different one there")
             if index.complete and last >= stored:
                 raise self._other_data(f"it has {stored} batches there, and more here")
             if last not in done:

@@ -47,7 +47,7 @@ class FromLayer(nn.Module):
         super().__init__()
         if isinstance(model, PARALLEL) or compiled_from(model) is not None:
             raise ConfigurationError(
-                f"layer= looks into the model, which {type(model).__name__} does not let it: pass the module inside."
+                f"layer= looks into the model, which {type(model).__name__} does not allow: pass the module inside."
             )
         self.model = model
         if not isinstance(model, nn.Module):

@@ -149,7 +149,7 @@ class XGradient(Attribution):
                 raise NotHomogeneousError(f"X-Gradient is not exact here: {gap}; {reason}.")
             if self._warned:
                 return
-            why = f"{reason}. Or numbers cancel that {gap.precision} rounds; see whether the gap remains in float32"
+            why = f"{reason}. Or {gap.precision} rounds numbers that cancel; see whether the gap remains in float32"
         self._warn(f"X-Gradient is not exact here: {gap}; {why}.")
 
     def _check_path(self, call: AttributionCall, strongest: int) -> None:

@@ -22,7 +22,7 @@ from axiograd.homogeneity.tracing.private_torch import is_higher_order
 from axiograd.homogeneity.tracing.program import Program
 
 _FIXED, _AFFINE, _CURVED = range(3)
-_FIX = "The held-gate step does not apply; the double backward pass does. ReLU, max pooling and their kin are gates."
+_FIX = "The held-gate step does not apply; the double backward pass does. ReLU, max pooling and the like are gates."
 
 
 def curved_operators(program: Program, moving: set[str]) -> tuple[Violation, ...]:

@@ -44,7 +44,7 @@ _SLOPE = 0.02
 _NEARER_STEPS = (1e-9, 1e-12)
 
 _FIX = (
-    "The proof is about what torch.export traced. Look for code that runs otherwise when it is traced "
+    "The proof is about what torch.export traced. Look for code that behaves differently when it is traced "
     "(torch.compiler.is_compiling, is_exporting, type(x) is Tensor), for hooks, and for rules added by hand."
 )
 
@@ -216,7 +216,7 @@ def _differs(probe: ModelProbe, program: Program) -> Violation | None:
     if traced is None:
         return None
     if len(own) != len(traced) or any(a.shape != b.shape for a, b in zip(own, traced, strict=True)):
-        return _violation("traced", "The model that was traced has other outputs than the model that runs.")
+        return _violation("traced", "The traced model has different outputs from the model that runs.")
     size = max((float(t.abs().max()) for t in (*own, *traced) if t.numel()), default=0.0)
     for a, b in zip(own, traced, strict=True):
         gap = torch.where(a.isfinite() & b.isfinite(), (a - b).abs(), 0)
@@ -225,7 +225,7 @@ def _differs(probe: ModelProbe, program: Program) -> Violation | None:
             return _violation(
                 "traced",
                 f"On the example, the traced program gives {_number(b, where)} where the model gives "
-                f"{_number(a, where)}: the model runs otherwise when it is traced.",
+                f"{_number(a, where)}: the model behaves differently when it is traced.",
             )
     return None
 

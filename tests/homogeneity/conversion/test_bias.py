@@ -106,7 +106,7 @@ def test_the_model_stays_as_it_was():
     [
         (torch.randn(2, 4), None, "at least four samples"),
         (torch.randn(8, 4), torch.zeros(3), "3 labels for 8 samples"),
-        (torch.zeros(8, 4), None, "answers zero"),
+        (torch.zeros(8, 4), None, "returns zero"),
     ],
 )
 def test_bad_samples(samples, labels, said):

@@ -119,7 +119,7 @@ def bias_report(model: nn.Module, samples: Tensor, labels: Tensor | None = None)
     (['0'], 0.0)
     """
     if samples.dim() < 2 or len(samples) < 4:  # noqa: PLR2004  # samples by features; two to convert, two to judge
-        raise InputError(f"samples of shape {tuple(samples.shape)}: at least four samples, the first dimension counts.")
+        raise InputError(f"samples of shape {tuple(samples.shape)}: pass at least four, along the first dimension.")
     if labels is not None and len(labels) != len(samples):
         raise InputError(f"{len(labels)} labels for {len(samples)} samples.")
     with left_as_it_was(model):
@@ -131,7 +131,7 @@ def bias_report(model: nn.Module, samples: Tensor, labels: Tensor | None = None)
     score, through_input, chosen = (torch.cat(found) for found in zip(*(part[:3] for part in parts), strict=True))
     total = float(score.abs().sum())
     if total == 0:
-        raise InputError(f"{type(model).__name__} answers zero to every sample: there is nothing to share out.")
+        raise InputError(f"{type(model).__name__} returns zero for every sample: there is nothing to share out.")
     layers = {path: sum(part[3][path] for part in parts) / total for path in parts[0][3]}
     constants = score - through_input
     return BiasReport(
@@ -150,13 +150,13 @@ def _outputs(model: nn.Module, samples: Tensor) -> Tensor:
     with torch.no_grad():
         found = torch.cat([_matrix(model(rows)) for rows in samples.split(ROWS)])
     if not bool(found.isfinite().all()):
-        raise InputError(f"{type(model).__name__} answers NaN or infinity to some of the samples.")
+        raise InputError(f"{type(model).__name__} returns NaN or infinity for some of the samples.")
     return found
 
 
 def _matrix(output: Any) -> Tensor:
     if not isinstance(output, Tensor) or output.dim() > 2:  # noqa: PLR2004  # samples by outputs
-        raise InputError("bias_report is for models that answer with one tensor, samples by outputs.")
+        raise InputError("bias_report is for models that return one tensor, samples by outputs.")
     return output.reshape(len(output), -1)
 
 

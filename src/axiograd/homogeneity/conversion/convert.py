@@ -236,7 +236,7 @@ def _calibrate(
 
 #: What to try where reading biases does not do.
 _EXCHANGE = (
-    "strip exchanges norms, attention and such for forms that keep the scale, without calibration or with "
+    "strip exchanges norms, attention and the like for forms that keep the scale, without calibration or with "
     "Calibration(images, exchange=True), which then fits the weights alone"
 )
 

@@ -81,7 +81,7 @@ def _is_mask(value: Any) -> bool:
 def _ensure_mask(mask: Any, *, dropping: bool) -> Tensor:
     """True for what counts; of a mask over pairs of tokens, what any token may look at."""
     if not _is_mask(mask):
-        shape = f"of shape {tuple(mask.shape)}" if isinstance(mask, Tensor) else type(mask).__name__
+        shape = f"tensor of shape {tuple(mask.shape)}" if isinstance(mask, Tensor) else type(mask).__name__
         raise InputError(f"the mask is a {shape}; it needs the dimensions [batch, tokens].")
     if mask.is_floating_point() and (dropping or mask.dim() > 2):  # noqa: PLR2004
         kept: Tensor = mask > -1  # added to the logits: 0 keeps, a large negative number drops

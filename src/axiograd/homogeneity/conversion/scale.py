@@ -59,7 +59,7 @@ def _along(mask: Tensor, x: Tensor, batch_dim: int, tokens: int) -> Tensor:
 
 
 def mean_square(x: Tensor, dims: list[int], kept: Tensor | None = None) -> Tensor:
-    """Mean of x² over dimensions, in double precision: the squares of 1e-24 and of 1e20 are no float32."""
+    """Mean of x² over dimensions, in double precision: the squares of 1e-24 and of 1e20 do not fit into float32."""
     wide = x.float() if x.device.type == "mps" else x.double()  # MPS has no doubles
     if kept is None:
         return wide.square().mean(dims, keepdim=True)

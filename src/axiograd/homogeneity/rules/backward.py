@@ -124,7 +124,7 @@ def _radius(call: Call) -> tuple[str, str] | None:
     if not _moves(call, "abs") or sign(argument(call.node, "abs")) != IS_NOTHING:
         return None
     return (
-        "takes its radius for nonnegative in the backward pass: where it is negative, the gradient has the wrong sign.",
+        "takes its radius to be nonnegative in the backward pass: where it is not, the gradient has the wrong sign.",
         "Multiply by the rotation instead: torch.complex(r * cos, r * sin), or take abs of the radius.",
     )
 

@@ -184,7 +184,7 @@ def _named_keywords(module: nn.Module, kwargs: dict[str, Any]) -> Iterator[None]
 
 
 def _parts_of(names: set[str]) -> dict[Any, Callable[..., Any]]:
-    """How torch takes operators apart: the table takes longer than many a proof, and ATen's does not change."""
+    """How torch takes operators apart: building the table takes longer than most proofs, and ATen's does not change."""
     whole = _decompositions() if all(name.startswith("aten::") for name in names) else dict(default_decompositions())
     return {op: how for op, how in whole.items() if getattr(schema_of(op), "name", "") in names}
 
@@ -211,7 +211,7 @@ def _require_real(exported: ExportedProgram) -> None:
             raise LostTrackError(f"the export does not follow torch.func transforms ({node.target.__name__}).")
     fake = [name for name, value in exported.constants.items() if isinstance(value, FakeTensor)]
     if fake:
-        raise LostTrackError("the export took a value that it computed for a constant.")
+        raise LostTrackError("the export mistook a value that it computed for a constant.")
 
 
 def _program(exported: ExportedProgram, original: fx.Graph, arguments: NamedArguments) -> Program:

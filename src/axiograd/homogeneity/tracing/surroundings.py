@@ -123,7 +123,7 @@ def own_generator() -> Violation:
         module="",
         op="torch.Generator",
         source="",
-        reason="The model draws from a torch.Generator of its own, whose draws are others at each call.",
+        reason="The model draws from a torch.Generator of its own, whose draws differ from call to call.",
         fix="Draw from torch's default generator, whose draws are held fixed, or pass what was drawn as an argument.",
         kind="random",
     )
@@ -135,7 +135,7 @@ def randomness(generator: str) -> Violation:
         module="",
         op=generator,
         source="",
-        reason=f"The model draws from {generator} as it runs: another call may run other operators than those seen.",
+        reason=f"The model draws from {generator} as it runs: another call may run operators that were not seen.",
         fix="Draw with torch, whose draws the proof holds fixed, or pass the choice as an argument.",
         kind="random",
     )

@@ -1,4 +1,4 @@
-"""`torch.vmap`, `torch.func.grad` and their kin, which the export does not follow: a program in which they are done.
+"""`torch.vmap`, `torch.func.grad` and the like, which the export does not follow: a program in which they are done.
 
 Below them everything is an ordinary operator. What autograd keeps for a backward pass shows there as a detached value,
 so that a cut of the user's own could not be told from it: with such a cut inside, nothing is followed.

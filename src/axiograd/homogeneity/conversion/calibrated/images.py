@@ -64,11 +64,13 @@ class Calibration:
     def __post_init__(self) -> None:
         for name, value in (("ridge", self.ridge), ("bias_ridge", self.bias_ridge)):
             if value is not None and not value >= 0:
-                raise ConfigurationError(f"{name}={value}; a penalty is zero or more.")
+                raise ConfigurationError(f"{name}={value}; a penalty must be zero or more.")
         if not 0 <= self.held_out < 1:
             raise ConfigurationError(f"held_out={self.held_out}; it is a share of the images, at least 0 and below 1.")
         if self.patches < 1 or self.limit < LEAST:
-            raise ConfigurationError(f"patches={self.patches}, limit={self.limit}; at least 1 and {LEAST}.")
+            raise ConfigurationError(
+                f"patches={self.patches}, limit={self.limit}; they must be at least 1 and {LEAST}."
+            )
 
     @property
     def penalties(self) -> tuple[float, ...]:
