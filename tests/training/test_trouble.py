@@ -100,7 +100,7 @@ def test_modes_come_back_after_an_exception():
 @pytest.mark.parametrize(
     ("parts", "said"),
     [
-        ((F.cross_entropy, L1), r"prior is the class L1; make one of it: L1\(\.\.\.\)"),
+        ((F.cross_entropy, L1), r"prior is the class L1; pass an instance, L1\(\.\.\.\)"),
         ((F.cross_entropy, "l1"), r"prior is the word 'l1'; pass an object such as axiograd\.priors\.L1\(\)"),
         ((F.cross_entropy, "right_reasons"), r"axiograd\.priors\.RightReasons\(\)"),
         ((F.cross_entropy, None), "prior is None, which cannot be called"),

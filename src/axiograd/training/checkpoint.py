@@ -188,7 +188,9 @@ def load_optimizer(module: nn.Module, optimizer: torch.optim.Optimizer, tensors:
         return
     unknown = remembered.keys() - set(names.values())
     if unknown:
-        raise StorageError(f"the checkpoint's optimizer knows parameters the model has not: {sorted(unknown)}.")
+        raise StorageError(
+            f"the checkpoint's optimizer knows parameters that the model does not have: {sorted(unknown)}."
+        )
     # through load_state_dict, which puts each tensor on the device and in the dtype that the optimizer wants
     flat = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     whole = optimizer.state_dict()

@@ -15,7 +15,7 @@ def check_parts(task_loss: Any, prior: Any, method: Any) -> None:
     """Raise for a class where an object is meant, and for names."""
     for what, value in (("task_loss", task_loss), ("prior", prior)):
         if isinstance(value, type):
-            raise ConfigurationError(f"{what} is the class {value.__name__}; make one of it: {value.__name__}(...).")
+            raise ConfigurationError(f"{what} is the class {value.__name__}; pass an instance, {value.__name__}(...).")
     if isinstance(prior, str):
         known = [name for name, one in vars(priors).items() if isinstance(one, type) and issubclass(one, priors.Prior)]
         near = [name for name in known if name.lower() == prior.lower().replace("_", "")] or ["L1"]

@@ -153,7 +153,7 @@ class AttributionLoss(nn.Module):
             if attribution_target is None and type(chosen) is LinearTarget:  # drawn for as many outputs as there were
                 raise TargetError(
                     f"the model gave {chosen.weights.flatten(1).shape[1]} outputs per sample when this loss first saw "
-                    "it, and gives another number now: make a new AttributionLoss when its last layer was exchanged."
+                    "it, and gives a different number now: make a new AttributionLoss after exchanging its last layer."
                 ) from error
             raise
         attributions = self.pick(explanation.attributions)

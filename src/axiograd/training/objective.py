@@ -50,8 +50,7 @@ def each_loss(task_loss: Callable[..., Tensor], outputs: Any, target: Any) -> Te
         return task_loss(outputs, target, reduction="none")
     except TypeError as error:
         raise ConfigurationError(
-            f"samples that count each for itself need a task loss with reduction='none', as those of "
-            f"torch.nn.functional: {error}."
+            f"weights of samples need a task loss with reduction='none', like those of torch.nn.functional: {error}."
         ) from error
 
 

@@ -65,8 +65,8 @@ def check_plain_passes(bound: Bound, *, twice: bool) -> None:
 
 def _must_be_held(bound: Bound, reason: str) -> ConfigurationError:
     return ConfigurationError(
-        f"{bound.plain_passes}, so that a prior is trained by plain passes with held gates, and that cannot be here: "
-        f"{reason.removesuffix('.')}. Use DistributedDataParallel without static_graph, which allows for second "
+        f"{bound.plain_passes}, so a prior is trained by plain passes with held gates, which is not possible here: "
+        f"{reason.removesuffix('.')}. Use DistributedDataParallel without static_graph, which allows second "
         "derivatives, or a task loss alone."
     )
 

@@ -3,12 +3,12 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
-from difflib import get_close_matches
 from typing import Any, Literal, Self
 
 import torch
 from torch import nn
 
+from axiograd._names import choose_from
 from axiograd.errors import ConfigurationError
 
 
@@ -164,6 +164,4 @@ def _is_number(value: object) -> bool:
 def _one_of(what: str, value: object, known: Iterable[str]) -> None:
     names = list(known)
     if value not in names:
-        near = get_close_matches(str(value), names, n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise ConfigurationError(f"recipe: {what} {value!r} is not known; {hint}known: {', '.join(names)}.")
+        raise ConfigurationError(f"recipe: {what} {value!r} is not known; {choose_from(str(value), names)}.")

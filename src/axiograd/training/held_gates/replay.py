@@ -87,7 +87,7 @@ class Replayer(Recorder):
             elif isinstance(leaf, int | float | str | None):
                 same &= known == leaf
         if not same:
-            raise NotHeldError(f"{name_of(function)} is called otherwise in the second of two equal passes.")
+            raise NotHeldError(f"{name_of(function)} is called differently in the second of two equal passes.")
 
     def _without_added(self, logged: Logged, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """Without biases, if only the linear part is wanted."""
@@ -106,7 +106,7 @@ class Replayer(Recorder):
         drawn = function(torch.ones_like(args[0].detach()), *args[1:], **kwargs)
         mask = logged.entry.args[1:] if logged.entry is not None else ()
         if mask and not torch.equal(drawn, self._fixed[mask[0].index]):
-            raise NotHeldError(f"{logged.name} drew another mask in the second of two equal passes.")
+            raise NotHeldError(f"{logged.name} drew a different mask in the second of two equal passes.")
 
     def _gate(self, logged: Logged, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, tuple[Tensor, ...]]:
         entry, target = logged.entry, args[0]

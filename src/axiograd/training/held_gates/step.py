@@ -302,7 +302,7 @@ def differentiate_shared(
     if len(moving) != 1:
         raise NotSharedError(f"{len(moving)} outputs depend on the input, and the task may use all of them.")
     if held.autocast == torch.float16:
-        raise NotSharedError("float16 ends at 6e-8, where the task's gradient, of a mean over samples, does not.")
+        raise NotSharedError("float16 ends at 6e-8, and the task's gradient, of a mean over samples, may be smaller.")
     if not held.tape.keeps_rows:
         raise NotSharedError("samples of the batch may depend on each other.")
     result, *ways = Outputs.apply(held, moving[0].detach(), len(x), *x, *held.tape.weights)  # type: ignore[no-untyped-call]
