@@ -119,7 +119,9 @@ def bias_report(model: nn.Module, samples: Tensor, labels: Tensor | None = None)
     (['0'], 0.0)
     """
     if samples.dim() < 2 or len(samples) < 4:  # noqa: PLR2004  # samples by features; two to convert, two to judge
-        raise InputError(f"samples of shape {tuple(samples.shape)}: pass at least four, along the first dimension.")
+        raise InputError(
+            f"samples of shape {tuple(samples.shape)}: pass at least four samples, along the first dimension."
+        )
     if labels is not None and len(labels) != len(samples):
         raise InputError(f"{len(labels)} labels for {len(samples)} samples.")
     with left_as_it_was(model):
