@@ -100,7 +100,7 @@ def sentence(error: BaseException) -> str:
 
 
 def _has_spoken(error: BaseException | None) -> bool:
-    """Whether what was interrupted has said itself what it kept, as training does."""
+    """Whether what was interrupted has itself announced what it kept, as training does."""
     while error is not None:
         if isinstance(error, KeyboardInterrupt) and error.args:
             return True
@@ -113,14 +113,14 @@ def run(arguments: Sequence[str] | None = None) -> NoReturn:
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
     console = Console(stderr=True)
-    said = False
+    announced = False
     try:
         if threading.current_thread() is threading.main_thread():
             # A polite kill unwinds like Ctrl-C, so that temporary files are removed.
             signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         app([each for each in given if each != "--debug"], prog_name="axiograd")
     except KeyboardInterrupt as error:
-        code, said = 130, _has_spoken(error)
+        code, announced = 130, _has_spoken(error)
     except Exception as error:
         if debug:
             raise
@@ -129,7 +129,7 @@ def run(arguments: Sequence[str] | None = None) -> NoReturn:
         code = exit_code(error)
     except SystemExit as leaving:
         code = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
-        said = _has_spoken(leaving)
-    if code == 130 and not said:  # noqa: PLR2004  # what shells use for Ctrl-C
+        announced = _has_spoken(leaving)
+    if code == 130 and not announced:  # noqa: PLR2004  # what shells use for Ctrl-C
         console.print("Interrupted; what was being written was not kept.")
     sys.exit(code)

@@ -73,13 +73,13 @@ class Story:
         if each.mask is None:
             return {}
         shares = {self.methods.title(name): share_inside(a, each.mask) for name, a in each.attributions.items()}
-        said = {
+        lines = {
             f"{title} inside the mask": "the mask is outside of what the model sees"
             if share is None
             else f"{share:.0%}"
             for title, share in shares.items()
         }
-        return said | {"mask": f"{float(each.mask.double().mean()):.0%} of the image"}
+        return lines | {"mask": f"{float(each.mask.double().mean()):.0%} of the image"}
 
 
 @dataclass(frozen=True)

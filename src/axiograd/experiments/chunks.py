@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import zip_longest
 from typing import Any
 
 from axiograd.experiments import image_networks
 from axiograd.experiments.image_networks import Family
-from axiograd.experiments.item import Setting
+from axiograd.experiments.item import Setting, Work
 from axiograd.experiments.records import Piece
 
 #: Digits that are kept of a measured number.
@@ -62,6 +63,21 @@ def in_turn(split: Mapping[Family, Sequence[Chunk]]) -> list[tuple[Family, Chunk
     """A chunk of every network before the next one, so that what is there is comparable at any time."""
     rows = zip_longest(*([(family, chunk) for chunk in found] for family, found in split.items()))
     return [pair for row in rows for pair in row if pair is not None]
+
+
+def work_on(
+    pairs: Iterable[tuple[Family, Chunk]], setting: Setting, measure: Callable[..., Mapping[str, Any]]
+) -> list[Work]:
+    """A piece for each form of a network on each of its chunks."""
+    return [
+        Work(
+            {"network": family.key, "form": form, "images": chunk.key},
+            partial(measure, family, form, chunk, setting),
+            len(chunk.indices),
+        )
+        for family, chunk in pairs
+        for form in family.forms
+    ]
 
 
 def rounded(values: Sequence[float]) -> list[float]:

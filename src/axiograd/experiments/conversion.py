@@ -205,11 +205,11 @@ def _told(records: Records) -> list[str]:
         return []
     regular = found.pop("original")
     lost = [f"{form} {_lost(regular['top1'], values['top1'])}" for form, values in found.items()]
-    said = (
+    sentence = (
         f"Told to choose among those {regular['classes']} classes, the original has "
         f"{_share(regular['top1']).text(1)} % top-1, and of it the others lose, in points: {', '.join(lost)}."
     )
-    return [said]
+    return [sentence]
 
 
 def _lost(before: str, after: str) -> str:

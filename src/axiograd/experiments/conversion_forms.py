@@ -6,7 +6,7 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import torch
 from torch import Tensor, nn
@@ -123,41 +123,15 @@ def make(subject: Pretrained, form: str, setting: Setting, n: int | None = None)
         conversion = to_xdnn(regular, images[:2], calibration=calibration)
     if form == FOLLOWING:
         images = torch.cat([images, calibration_images(subject, setting, further=True)])
+    student = conversion.model.requires_grad_(form in {"distilled", "taught", FOLLOWING})
+    follow = partial(distill, student, regular, seed=setting.seed, accelerator="cpu", progress=False)
     if form in {"distilled", FOLLOWING}:
-        _distil(conversion.model, regular, images, setting)
+        judging = torch.arange(len(images)) % 5 == 4  # noqa: PLR2004  # every fifth image judges when to stop
+        follow(images[~judging], validation=images[judging], recipe=RECIPE)
     elif form == "taught":
-        _teach(conversion.model, regular, images, setting)
+        follow(images, attributions=TAUGHT, recipe=TEACHING)
     seconds = time.process_time() - start
     return Made(_ready(conversion.model), seconds, len(images), conversion.layers[-1].bias_error)
-
-
-def _distil(student: nn.Module, teacher: nn.Module, images: Tensor, setting: Setting) -> None:
-    """Every fifth image judges when to stop."""
-    judging = torch.arange(len(images)) % 5 == 4  # noqa: PLR2004
-    distill(
-        student.requires_grad_(True),
-        teacher,
-        images[~judging],
-        validation=images[judging],
-        recipe=RECIPE,
-        seed=setting.seed,
-        accelerator="cpu",
-        progress=False,
-    )
-
-
-def _teach(student: nn.Module, teacher: nn.Module, images: Tensor, setting: Setting) -> None:
-    """One pass learns the original's Integrated Gradients, on the images that calibrated."""
-    distill(
-        student.requires_grad_(True),
-        teacher,
-        images,
-        attributions=TAUGHT,
-        recipe=TEACHING,
-        seed=setting.seed,
-        accelerator="cpu",
-        progress=False,
-    )
 
 
 def _ready(model: nn.Module) -> nn.Module:

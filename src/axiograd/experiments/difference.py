@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 from axiograd.attribution import InputXGradient, IntegratedGradients, XGradient
 from axiograd.experiments import image_networks
-from axiograd.experiments.chunks import Chunk, PieceSize, average, in_turn, of_families, stored
+from axiograd.experiments.chunks import Chunk, PieceSize, average, in_turn, of_families, stored, work_on
 from axiograd.experiments.image_networks import FAMILIES, Family
-from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work
+from axiograd.experiments.item import Cell, Item, Plan, Setting, Table
 from axiograd.experiments.paper import TABLE2_DIFFERENCE
 from axiograd.experiments.records import Records
 from axiograd.metrics import mean_absolute_relative_difference
@@ -48,19 +47,10 @@ def plan(setting: Setting) -> Plan:
     """All networks on a chunk before the next chunk."""
     families = FAMILIES[setting.scale]
     split = of_families(families, setting, SIZES[setting.scale], FEWER)
-    work = [
-        Work(
-            {"network": family.key, "form": form, "images": chunk.key},
-            partial(measure, family, form, chunk, setting),
-            len(chunk.indices),
-        )
-        for family, chunk in in_turn(split)
-        for form in family.forms
-    ]
     names = "; ".join(dict.fromkeys(image_networks.images(family, setting).name for family in families))
     counts = {family.key: found[-1].stop for family, found in split.items()}
     settings = {**image_networks.described(setting), "images": counts, "steps": STEPS, "scale": setting.scale}
-    return Plan.of(names, settings, work)
+    return Plan.of(names, settings, work_on(in_turn(split), setting, measure))
 
 
 def table(records: Records) -> Table:

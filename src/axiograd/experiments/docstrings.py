@@ -48,12 +48,12 @@ class Texts:
     def give_away(self, seed: int, *, informative: bool) -> Texts:
         """One more word at a random place: the class's own, or a random one's. The last word makes room for it."""
         generator = torch.Generator().manual_seed(seed)
-        said = self.targets if informative else torch.randint(len(FAMILIES), self.targets.shape, generator=generator)
+        named = self.targets if informative else torch.randint(len(FAMILIES), self.targets.shape, generator=generator)
         lengths = (self.ids != PADDING).sum(1).clamp_max(LONGEST - 1)
         place = (torch.rand(len(self), generator=generator) * (lengths + 1)).long()
         columns = torch.arange(LONGEST)[None]
         moved = torch.where(columns > place[:, None], self.ids.roll(1, 1), self.ids)
-        word = GIVE_AWAY[0] + said
+        word = GIVE_AWAY[0] + named
         return Texts(torch.where(columns == place[:, None], word[:, None], moved), self.targets)
 
 

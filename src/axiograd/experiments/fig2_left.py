@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import compress
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,9 @@ from typing import Any
 import torch
 
 from axiograd.experiments import image_networks
-from axiograd.experiments.chunks import Chunk, average, of_families, stored
+from axiograd.experiments.chunks import Chunk, average, of_families, stored, work_on
 from axiograd.experiments.image_networks import Family, in_alexnets_role
-from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work
+from axiograd.experiments.item import Cell, Item, Plan, Setting, Table
 from axiograd.experiments.records import Piece, Records, read
 from axiograd.experiments.table2_training import N_CONTRAST, NETWORKS
 from axiograd.report import canvas
@@ -44,19 +43,11 @@ def measure(family: Family, form: str, chunk: Chunk, setting: Setting) -> dict[s
 def plan(setting: Setting) -> Plan:
     """All networks on a chunk before the next chunk."""
     families = in_alexnets_role(setting.scale)
-    work = [
-        Work(
-            {"network": family.key, "form": form, "images": chunk.key},
-            partial(measure, family, form, chunk, setting),
-            len(chunk.indices),
-        )
-        for family, found in of_families(families, setting, (SIZES[setting.scale], None), FEWER).items()
-        for chunk in found
-        for form in family.forms
-    ]
+    split = of_families(families, setting, (SIZES[setting.scale], None), FEWER)
+    pairs = [(family, chunk) for family, found in split.items() for chunk in found]
     names = " and ".join(dict.fromkeys(image_networks.images(family, setting).name for family in families))
     settings = {**image_networks.described(setting), "factors": list(FACTORS), "scale": setting.scale}
-    return Plan.of(names, settings, work)
+    return Plan.of(names, settings, work_on(pairs, setting, measure))
 
 
 #: What the networks of Table 2 are measured on.

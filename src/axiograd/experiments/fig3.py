@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 from axiograd.experiments import image_networks
-from axiograd.experiments.chunks import Chunk, PieceSize, average, of_families, stored
+from axiograd.experiments.chunks import Chunk, PieceSize, average, of_families, stored, work_on
 from axiograd.experiments.image_networks import Family, in_figures
-from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work
+from axiograd.experiments.item import Cell, Item, Plan, Setting, Table
 from axiograd.experiments.paper import FIG3_CONVERGED
 from axiograd.experiments.records import Records
 from axiograd.metrics import integrated_gradients_convergence
@@ -40,20 +39,11 @@ def plan(setting: Setting) -> Plan:
     """All forms on a chunk before the next chunk."""
     families = in_figures(setting.scale)
     split = of_families(families, setting, SIZES[setting.scale], FEWER)
-    work = [
-        Work(
-            {"network": family.key, "form": form, "images": chunk.key},
-            partial(measure, family, form, chunk, setting),
-            len(chunk.indices),
-        )
-        for family, found in split.items()
-        for chunk in found
-        for form in family.forms
-    ]
     images = {family.label: found[-1].stop for family, found in split.items()}
     settings = {**image_networks.described(setting), "images": images, "scale": setting.scale}
     data = image_networks.images(families[0], setting).name
-    return Plan.of(data, settings | {"reference_steps": REFERENCE}, work)
+    pairs = [(family, chunk) for family, found in split.items() for chunk in found]
+    return Plan.of(data, settings | {"reference_steps": REFERENCE}, work_on(pairs, setting, measure))
 
 
 def curves(records: Records) -> dict[str, dict[int, float]]:

@@ -127,8 +127,8 @@ def run(
     places = {named(work.key): place for place, work in enumerate(todo)}
     found = list(records.pieces)
     records.pieces.sort(key=lambda piece: places.get(named(piece.key), len(todo)))
-    said = f"{len(missing)} of {len(todo)} pieces are missing" if missing else ""
-    known, records.missing = records.missing, said
+    incomplete = f"{len(missing)} of {len(todo)} pieces are missing" if missing else ""
+    known, records.missing = records.missing, incomplete
     if not missing:
         if parts(whole) or records.pieces != found or known:
             records.save()
@@ -137,7 +137,7 @@ def run(
     elif share.of > 1:
         # The process that finds everything there writes the files; this one must not write older ones over them.
         return Rendered(item, setting, item.table(records), (share.path(whole),), len(missing), len(todo))
-    elif known != said and not parts(whole):
+    elif known != incomplete and not parts(whole):
         records.save()
     return render(item, setting, records, whole, missing=len(missing), total=len(todo))
 
@@ -156,7 +156,7 @@ def work_through(item: Item, plan: Plan, whole: Path, *, command: str, share: Pr
             for work in mine:
                 if known.get(**work.key) is None:
                     own.add(work.compute(), **work.key)
-                update(advance=work.cost, note=said(work.key))
+                update(advance=work.cost, note=in_words(work.key))
         if number < len(plan.stages):
             missing = missing_of(todo, gathered(plan, whole, command))
             if missing:
@@ -246,10 +246,10 @@ def named(key: Mapping[str, object]) -> str:
     return json.dumps(key, sort_keys=True)
 
 
-def said(key: Mapping[str, object]) -> str:
+def in_words(key: Mapping[str, object]) -> str:
     """A key in a few words.
 
-    >>> said({"form": "lifted", "images": [0, 20]})
+    >>> in_words({"form": "lifted", "images": [0, 20]})
     'lifted, 0–20'
     """
     return ", ".join("–".join(map(str, v)) if isinstance(v, list) else str(v) for v in key.values())

@@ -73,16 +73,17 @@ def boxed(n: int, epochs: int) -> Scene:
     """Tiny ImageNet, of which no shortcut is known: what must not count is all but the object's box."""
     train, test = (pixels("train").select(slice(n)), pixels("val"))
     mean, std = (tuple(values.tolist()) for values in (train.inputs.mean((0, 2, 3)), train.inputs.std((0, 2, 3))))
-    scene = Scene(train, test, nn.Module, Preprocess(resize=None, crop=None, mean=mean, std=std), outside=True)
+    transform = Preprocess(resize=None, crop=None, mean=mean, std=std)
 
     def learnt(seed: int) -> nn.Module:
         torch.manual_seed(seed)
         model = box_energy.network(len(train.names), train.inputs.shape[-1], homogeneous=True)
         optimizer = torch.optim.Adam(model.parameters(), 3e-3)
-        train_epochs(scene.normalised(train), batch_loss(model), optimizer, epochs=epochs, batch=128, seed=seed)
+        seen = replace(train, inputs=transform.normalise(train.inputs))
+        train_epochs(seen, batch_loss(model), optimizer, epochs=epochs, batch=128, seed=seed)
         return model.eval()
 
-    return replace(scene, learnt=learnt)
+    return Scene(train, test, learnt, transform, outside=True)
 
 
 def pixels(split: str) -> TensorData:

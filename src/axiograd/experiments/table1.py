@@ -74,11 +74,11 @@ def table(records: Records) -> Table:
         f"Not as in the paper: {'; '.join(different)}." if different else "Every cell that the paper fills agrees."
     )
     notes = " ".join(f"{name}: {NOTES[name]}" for name in found if name in NOTES)
-    said = (
+    note = (
         "In parentheses: the paper's Table 1 (– where it says nothing; nonnegative homogeneity is its Definition 3.6). "
         f"{agreement} {notes}"
     )
-    return Table(("axiom", *found), tuple(rows), said)
+    return Table(("axiom", *found), tuple(rows), note)
 
 
 ITEM = Item("table1", "Table 1: axioms of attribution methods", plan, table, scales=("quick", "real"))

@@ -106,9 +106,9 @@ def table(records: Records) -> Table:
     """A line per set, form and method; below them the shortcuts."""
     rows: list[tuple[Cell, ...]] = []
     for name, title in TITLES.items():
-        for form, said in zip(FORMS, ("regular", "lifted, then trained", "built so"), strict=True):
+        for form, called in zip(FORMS, ("regular", "lifted, then trained", "built so"), strict=True):
             pieces = records.find(part="network", data=name, form=form)
-            rows += _lines(title, said, [p.values["judged"] for p in pieces], pieces)
+            rows += _lines(title, called, [p.values["judged"] for p in pieces], pieces)
             if pieces and form == "regular":
                 after = mean_and_std([p.values["lifted_accuracy"] for p in pieces])
                 rows.append((None, "lifted after training", after, None, None, None, None, len(pieces)))
@@ -138,7 +138,7 @@ def _lines(title: str, form: str, found: Sequence[Any], pieces: Sequence[Piece])
 
 def _shortcuts(records: Records) -> list[str]:
     """What the prior does where training inputs give their class away."""
-    said = []
+    sentences = []
     what = {"docstrings": "a word at a random place names the class", "fashion-mnist": "a patch in a corner does"}
     for name in WEIGHTS:
         if not records.find(part="choice", data=name):
@@ -147,12 +147,12 @@ def _shortcuts(records: Records) -> list[str]:
         plain, prior = (records.find(part="shortcut", data=name, weight=w) for w in (0.0, weight))
         if plain and prior:
             values = [mean_and_std([p.values[k] for p in ps]) for k in ("misleading", "clean") for ps in (plain, prior)]
-            said.append(
+            sentences.append(
                 f"Shortcut, {TITLES[name]} ({what[name]}), built network: accuracy where it misleads {values[0]} "
                 f"without a prior and {values[1]} with one (λ = {weight:g}); without the shortcut {values[2]} and "
                 f"{values[3]}; {len(prior)} seeds."
             )
-    return said
+    return sentences
 
 
 _NOTE = (

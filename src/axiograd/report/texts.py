@@ -156,11 +156,11 @@ def _says(piece: Any, explanation: Any) -> str:
     """What the pointer shows: the value, its part of the score, and the tokens of a word."""
     whole = explanation.difference
     part = f" ({piece.value / whole:+.1%} of {whole:.4g})" if whole else ""
-    said = f"{piece.text.strip()} {piece.value:+.4g}{part}"
+    words = f"{piece.text.strip()} {piece.value:+.4g}{part}"
     inside = [t for t in explanation.tokens_in(piece.start, piece.end) if t.kind == "text"] if piece.end else []
     if piece.kind == "text" and len(inside) > 1:
-        said += ": " + ", ".join(f"{t.text} {t.value:+.3g}" for t in inside)
-    return {"special": "special token ", "prefix": "prefix ", "outside": "not seen: "}.get(piece.kind, "") + said
+        words += ": " + ", ".join(f"{t.text} {t.value:+.3g}" for t in inside)
+    return {"special": "special token ", "prefix": "prefix ", "outside": "not seen: "}.get(piece.kind, "") + words
 
 
 def _html_piece(piece: Any, explanation: Any, limit: float) -> str:
@@ -175,8 +175,8 @@ def _html_piece(piece: Any, explanation: Any, limit: float) -> str:
         style = f"{_SPECIAL};background:{back};color:{front}"
     elif piece.kind == "prefix":
         style += ";border-bottom:2px solid #555"
-    said = escape(_says(piece, explanation))
-    return f'<span style="{style}" title="{said}" data-says="{said}" tabindex="0">{shown}</span>'
+    words = escape(_says(piece, explanation))
+    return f'<span style="{style}" title="{words}" data-says="{words}" tabindex="0">{shown}</span>'
 
 
 def _table(explanation: Any) -> str:

@@ -74,7 +74,7 @@ class Worker:
         self.stop = False
         self.models: dict[int, XGradient] = {}
         #: The network that is being trained, and the round that it will be.
-        self.live: tuple[int, XGradient] | None = None
+        self.in_training: tuple[int, XGradient] | None = None
         self._told = 0.0
         self.quick: dict[str, Callable[..., Any]] = {"map": self.map}
         self.jobs: dict[str, Callable[..., Any]] = {
@@ -137,8 +137,8 @@ class Worker:
 
     def method(self, number: int) -> XGradient:
         """The network of a round, with its attribution."""
-        if self.live is not None and number == self.live[0]:
-            return self.live[1]
+        if self.in_training is not None and number == self.in_training[0]:
+            return self.in_training[1]
         if number not in self.models:
             model = network.rebuild(self.origin.bare(), self.weights(number))
             self.models = dict(list(self.models.items())[-AT_HAND:])
@@ -226,7 +226,7 @@ class Worker:
         model = copy.deepcopy(self.model(parent))
         data = mending.data_set(self.pictures, self.split.train, marks, mending.MendingPlan(prior, 1.0, seed=seed))
         plan = mending.sensible(model, data, prior, strength, seed)
-        self.live = (number, XGradient(model))
+        self.in_training = (number, XGradient(model))
         self.tell("job", words="Training")
 
         def tell(step: mending.Step) -> bool:
@@ -241,7 +241,7 @@ class Worker:
         try:
             epochs = mending.mend(model, data, plan, tell, seconds=seconds, out=out)
         finally:
-            self.live = None
+            self.in_training = None
         shutil.rmtree(out, ignore_errors=True)
         if not epochs:
             raise AxiogradError("stopped before the first pass over the images was complete; nothing has changed.")

@@ -174,7 +174,7 @@ class _Job:
     def questions(self, target: Any, versus: Any, at: Any, size: int, advance: Any) -> dict[int, Question]:
         """What each window is asked, after one look at what the model says."""
         names = Names(self.model, self.tokenizer, self.task)
-        said = self._said(size, advance)
+        outputs = self._outputs(size, advance)
         targets, others = (_per_text(v, len(self.texts), what) for v, what in ((target, "targets"), (versus, "versus")))
         places = _per_text(at, len(self.texts), "at")
         found: dict[int, Question] = {}
@@ -184,13 +184,15 @@ class _Job:
             if self.task == "token":
                 windows = [self.windows[n] for n in own]
                 chosen = (
-                    places[place] if places[place] is not None else most_certain([said[n] for n in own], windows, names)
+                    places[place]
+                    if places[place] is not None
+                    else most_certain([outputs[n] for n in own], windows, names)
                 )
                 number, token, word = tokens_at(text, chosen, windows)
                 where = {own[number]: token}
             elif places[place] is not None:
                 raise ConfigurationError(f"at= is for token classifiers, and the task is {self.task!r}.")
-            rows = torch.stack([said[n][i] if said[n].dim() > 1 else said[n] for n, i in where.items()])
+            rows = torch.stack([outputs[n][i] if outputs[n].dim() > 1 else outputs[n] for n, i in where.items()])
             mean = rows.double().mean(0)
             plus = int(mean.argmax()) if targets[place] is None else names.index(targets[place], len(mean))
             minus = None if others[place] is None else names.index(others[place], len(mean))
@@ -203,9 +205,9 @@ class _Job:
             found |= {n: Question(i, plus, minus, label, rather, word, sure) for n, i in where.items()}
         return found
 
-    def _said(self, size: int, advance: Any) -> dict[int, Tensor]:
+    def _outputs(self, size: int, advance: Any) -> dict[int, Tensor]:
         """The logits of every window: [answers], or [tokens, answers] where each token has some."""
-        said: dict[int, Tensor] = {}
+        outputs: dict[int, Tensor] = {}
         for numbers in self.batches(range(len(self.windows)), size):
             with torch.no_grad():
                 output = self.model(**self.call(numbers))
@@ -214,9 +216,9 @@ class _Job:
                 else:
                     at = torch.tensor([position(self.windows[n], self.task) for n in numbers], device=self.device)
                     rows = list(answers(output, at))
-            said |= dict(zip(numbers, rows, strict=True))
+            outputs |= dict(zip(numbers, rows, strict=True))
             advance(len(numbers))
-        return said
+        return outputs
 
 
 def _per_text(value: Any, count: int, what: str) -> list[Any]:
