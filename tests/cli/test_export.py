@@ -54,6 +54,24 @@ def test_a_file_with_everything_in_it(tmp_path):
     assert axiograd("check", tmp_path / "changed.onnx").code in {1, 3}
 
 
+def test_the_file_takes_images_of_the_size_that_its_card_names(tmp_path):
+    (tmp_path / "net.py").write_text(SOURCE)
+    done = axiograd(
+        "export",
+        f"{tmp_path}/net.py:build",
+        "-o",
+        tmp_path / "model.onnx",
+        "--size",
+        20,
+        "--preprocess",
+        "imagenet",
+        "--json",
+    )
+    assert done.code == 0, done.err
+    assert "crop 20" in done.json["preprocessing"]
+    assert done.json["inputs"][0] == ["input", "float32", ["batch", 3, 20, 20]]
+
+
 def test_wrong_use(tmp_path):
     (tmp_path / "net.py").write_text(SOURCE)
     (tmp_path / "two.txt").write_text("cat\ndog\n")

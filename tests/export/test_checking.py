@@ -1,14 +1,17 @@
 """Graphs that are wrong are not kept; inputs on a kink are recognised, and excuse nothing else."""
 
+from dataclasses import replace
+
 import pytest
 import torch
-from torch import nn
+from torch import fx, nn
 
 import axiograd
 from axiograd.errors import ExportError
 from axiograd.export.card import Check
 from axiograd.export.checking import check
 from axiograd.export.exporting import make
+from axiograd.export.rounding import is_gate
 
 
 @pytest.fixture(scope="module")
@@ -184,6 +187,87 @@ def test_a_gate_within_the_rounding_of_an_inner_layer_is_a_tie(left, tie, monkey
     else:
         with pytest.raises(ExportError, match="not because of a tie"):
             check(subject, gate_closed, tolerance=1e-5)
+
+
+OTHER_SIDE = (1 + 2e-7, 1 - 2e-7, 1.0)
+
+
+def plain(file):
+    """The file without its gates."""
+    return lambda inputs: {
+        name: value for name, value in file(inputs).items() if name in {"output", "attribution", "gap"}
+    }
+
+
+def with_gates(subject, shift=OTHER_SIDE, **spoiled):
+    """A file that answers by the graph on shifted inputs, with its gates, and some of its answers multiplied."""
+
+    def run(inputs):
+        gates = {}
+
+        class Watching(fx.Interpreter):
+            def run_node(self, n):
+                result = super().run_node(n)
+                if is_gate(n, result):
+                    gates[n.name] = result
+                return result
+
+        values = [inputs["input"] * torch.tensor(shift), *list(inputs.values())[1:]]
+        answers = dict(zip(subject.joint.outputs, Watching(subject.joint.graph).run(*values), strict=True))
+        return {**gates, **answers, **{name: answers[name] * torch.tensor(by) for name, by in spoiled.items()}}
+
+    return run
+
+
+def test_a_tie_excuses_its_gate_and_nothing_else(tied):
+    subject, _ = tied
+    file = with_gates(subject)
+    found = check(subject, plain(file), tolerance=1e-5, gated=lambda: file)
+    assert found.ties == found.samples
+    assert 0 < found.attribution_error < 1e-5  # compared like all others, once the gate is the same
+    for spoiled in ({"attribution": [1.0, 1.0, 1.01]}, {"output": [1.0, 1.0, 1.01]}):
+        wrong = with_gates(subject, **spoiled)
+        with pytest.raises(ExportError, match=r"even with the gates that the file chooses|outputs differ"):
+            check(subject, plain(wrong), tolerance=1e-5, gated=lambda wrong=wrong: wrong)
+
+
+def test_a_graph_that_is_wrong_in_float64_has_no_excuse(tied):
+    """As if a decomposition were wrong by less than the tie's size."""
+    subject, _ = tied
+    graph = fx.Graph()
+    graph.output(_with_third_pixel_off(graph, subject.joint.graph.graph))
+    graph = fx.GraphModule(subject.joint.graph, graph)
+    wrong = replace(subject, joint=replace(subject.joint, graph=graph))
+    with pytest.raises(ExportError, match="in float64"):
+        check(wrong, plain(with_gates(wrong)), tolerance=1e-5)
+
+
+def _with_third_pixel_off(new, old):
+    output, attribution, *others = new.graph_copy(old, {})
+    first = new.call_function(torch.ops.aten.slice.Tensor, (attribution, 1, 0, 2))
+    last = new.call_function(torch.ops.aten.slice.Tensor, (attribution, 1, 2, 3))
+    off = new.call_function(torch.ops.aten.mul.Tensor, (last, 1.01))
+    return output, new.call_function(torch.ops.aten.cat.default, ([first, off], 1)), *others
+
+
+class Idle(Tied):
+    """And gates behind which there is nothing."""
+
+    def forward(self, x):
+        return super().forward(x) + 0.0 * x.repeat(1, 20).relu().sum(1, keepdim=True)
+
+
+def test_more_gates_than_rounding_switches_are_wrong(tied):
+    subject = make(Idle().eval(), torch.randn(3, 3))
+    answer = with_gates(subject)
+
+    def turned(inputs):
+        found = answer(inputs)
+        return {name: ~value if value.shape[1:] == (60,) else value for name, value in found.items()}
+
+    assert check(subject, plain(answer), tolerance=1e-5, gated=lambda: answer).ties
+    with pytest.raises(ExportError, match="gates otherwise than PyTorch"):
+        check(subject, plain(answer), tolerance=1e-5, gated=lambda: turned)
 
 
 def test_rounding_without_a_tie_is_called_rounding():

@@ -345,6 +345,15 @@ def test_an_operator_that_onnx_lacks_is_named_with_its_line(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_a_lifted_library_layer_that_onnx_lacks_is_named_without_our_lines(tmp_path):
+    layers = nn.Conv2d(3, 4, 3), nn.AdaptiveMaxPool2d(2), nn.Flatten(), nn.Linear(16, 2)
+    x = torch.randn(2, 3, 9, 9)
+    model = axiograd.to_xdnn(nn.Sequential(*layers).eval(), x, how="lift").model
+    axiograd.export_onnx(model, x, tmp_path / "m.onnx")  # of one size it is written with others
+    with pytest.raises(ExportError, match=r"adaptive_max_pool2d \(model\.1\)\. Write that layer with other"):
+        axiograd.export_onnx(model, x, tmp_path / "m.onnx", sizes=True)
+
+
 def same_as_by_hand(path, wide, score, target):
     """A file's answers and scores in float64 that were written without anything in place."""
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])

@@ -58,6 +58,19 @@ def test_photos_of_any_size(net, tmp_path):
         assert np.abs(gap).max() < 1e-4 * scale
 
 
+def test_sizes_are_named_as_what_they_are(tmp_path):
+    """The image's height is not the attribution's, and a formula is no name."""
+    model = nn.Sequential(nn.Conv2d(3, 4, 3, bias=False), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()).eval()
+    for crop, sides in ((18, (18, 18)), (None, ("rows", "columns"))):
+        how, x = Preprocess(resize=20, crop=crop), torch.randn(2, 3, 18, 18)
+        options = {"preprocessing": how, "inside": True, "sizes": True, "pool": 8}
+        card = axiograd.export_onnx(model, x, tmp_path / "m.onnx", **options)
+        shapes = {name: sizes for name, _, sizes in (*card.inputs, *card.outputs)}
+        assert shapes["image"] == ("batch", "height", "width", 3)
+        assert shapes["attribution"] == ("batch", 3, *sides)
+        assert shapes["pooled"] == ("batch", "pooled_1", "pooled_2")
+
+
 def test_what_does_not_fit(net, tmp_path):
     example = torch.randn(2, 3, 16, 16)
     with pytest.raises(ConfigurationError, match="needs preprocessing="):

@@ -79,7 +79,7 @@ def export(
         prepared = given.prepared(pixels)
         made = None if given.recipe is None else ",".join(map(str, given.recipe.shape))
         inputs = example_input(model, shape or made)
-        if shape is None and (page is not None or preprocessing == "inside"):
+        if shape is None:
             inputs = _of_size(model, inputs, prepared.transform.crop)
         images = inputs.dim() == 4  # noqa: PLR2004  # batch, channels, height and width
         count = scores_of(model, inputs).shape[1]

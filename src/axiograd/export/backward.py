@@ -154,6 +154,29 @@ def _averaging(size: int, out: int, like: Tensor) -> Tensor:
     return inside / inside.sum(1, keepdim=True)
 
 
+def adaptive_max_pool(x: Tensor, out: Sequence[int]) -> Any:
+    """The first largest value of each window ⌊o·I/O⌋ … ⌈(o+1)·I/O⌉, and where it is in flattened space."""
+    n = len(out)
+    sizes = x.shape[-n:]
+    if not all(isinstance(size, int) for size in sizes):
+        return NotImplemented
+    places = torch.zeros([1] * 2 * n, dtype=torch.int64, device=x.device)
+    for axis, (size, number) in enumerate(zip(sizes, out, strict=True)):
+        o = torch.arange(number, device=x.device)[:, None]
+        start, end = o * size // number, ((o + 1) * size + number - 1) // number
+        longest = -(-size // number) + (1 if size % number else 0)
+        # A window that is shorter than others has its last place several times, which changes no maximum.
+        at = torch.minimum(start + torch.arange(longest, device=x.device), end - 1)
+        shape = [1] * 2 * n
+        shape[axis], shape[n + axis] = number, longest
+        places = places * size + at.reshape(shape)
+    windows = places.flatten(n).flatten(0, n - 1)
+    held = x.flatten(-n)[..., windows]
+    chosen = held.argmax(-1, keepdim=True)
+    values, where = held.gather(-1, chosen), windows.expand(held.shape).gather(-1, chosen)
+    return values.reshape(*x.shape[:-n], *out), where.reshape(*x.shape[:-n], *out)
+
+
 def scattered(grad: Tensor, x: Tensor, *arguments: Any) -> Tensor:
     """The gradient of a maximum goes to where the maximum was: the last argument says where, in flattened space."""
     indices = arguments[-1]
@@ -225,6 +248,8 @@ _OWN: dict[Any, Callable[..., Any]] = {
     aten._adaptive_avg_pool3d.default: adaptive_avg_pool,  # noqa: SLF001
     aten._adaptive_avg_pool2d_backward.default: adaptive_avg_pool_backward,  # noqa: SLF001
     aten._adaptive_avg_pool3d_backward.default: adaptive_avg_pool_backward,  # noqa: SLF001
+    aten.adaptive_max_pool2d.default: adaptive_max_pool,
+    aten.adaptive_max_pool3d.default: adaptive_max_pool,
     aten.max_pool3d_with_indices_backward.default: scattered,
     aten.adaptive_max_pool2d_backward.default: scattered,
     aten.adaptive_max_pool3d_backward.default: scattered,

@@ -30,7 +30,8 @@ class Check:
     #: Rows that were compared, and in batches of which sizes.
     samples: int
     batches: tuple[int, ...]
-    #: The largest relative errors of outputs and of attributions, ties left out, and the largest relative gap.
+    #: The largest relative errors of outputs and of attributions, on ties with the file's own gates and without rows
+    #: that are rounded, and the largest relative gap.
     output_error: float
     attribution_error: float
     gap: float
@@ -44,12 +45,15 @@ class Check:
 
     def __str__(self) -> str:
         sizes = ", ".join(map(str, self.batches))
-        text = (
-            f"checked on {self.samples} new inputs in batches of {sizes}: attributions within "
-            f"{self.attribution_error:.1e} of eager PyTorch, outputs {self.output_error:.1e}, gap {self.gap:.1e}"
-        )
+        text = f"checked on {self.samples} new inputs in batches of {sizes}: "
+        if self.rounded < self.samples:
+            text += (
+                f"attributions within {self.attribution_error:.1e} of eager PyTorch, outputs {self.output_error:.1e}, "
+            )
+        text += f"gap {self.gap:.1e}"
         if self.ties:
-            text += f"; {self.ties} of them are ties, at which rounding switches {self.gates} gates"
+            kind = "is a tie" if self.ties == 1 else "are ties"
+            text += f"; {self.ties} of them {kind}, at which rounding switches {self.gates} gates"
         if self.rounded:
             text += f"; on {self.rounded} PyTorch's own rounding is larger than the tolerance"
         return text + (f" (error there {self.tied_error:.1e})" if self.ties or self.rounded else "")

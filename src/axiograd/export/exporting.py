@@ -21,8 +21,9 @@ from axiograd.attribution.x_gradient import ReadOut
 from axiograd.datasets import Preprocess
 from axiograd.errors import ConfigurationError, DataMissingError, NotFiniteError, NotHomogeneousError, StorageError
 from axiograd.export.card import Card, baseline_in_words, versions, weights_hash
-from axiograd.export.checking import CheckedModel, check
+from axiograd.export.checking import check
 from axiograd.export.joint import IMAGES, Asked, Joint, join, narrowed
+from axiograd.export.subject import CheckedModel
 from axiograd.homogeneity import Certificate, certify
 from axiograd.homogeneity.model import unwrap
 from axiograd.homogeneity.running import all_modules
@@ -65,7 +66,7 @@ def export_onnx(
     >>> card.certificate.degree, [name for name, *_ in card.outputs], card.check.attribution_error < 1e-5
     (1.0, ['output', 'attribution', 'gap'], True)
     """
-    from axiograd.export.onnx_file import require_onnx, runner, signatures, to_bytes, to_onnx
+    from axiograd.export.onnx_file import require_onnx, runner, signatures, to_bytes, to_onnx, with_gates
 
     goal = _goal(path, ".onnx")
     _check_tolerance(tolerance)
@@ -92,7 +93,12 @@ def export_onnx(
         )
         _check_classes(classes, made.joint)
         proto = to_onnx(made.joint)
-        outcome = check(made, runner(proto.SerializeToString()), tolerance=tolerance)
+        outcome = check(
+            made,
+            runner(proto.SerializeToString()),
+            tolerance=tolerance,
+            gated=lambda: with_gates(proto, made.joint),
+        )
     if inside and isinstance(preprocessing, Preprocess):
         from axiograd.export.inside import with_preprocessing
 
@@ -163,7 +169,8 @@ def export_pt2(
             weights=weights_hash(model),
             versions=versions(),
         )
-        outcome = check(made, runner(made.joint, to_bytes(made.joint, card)), tolerance=tolerance)
+        run = runner(made.joint, to_bytes(made.joint, card))
+        outcome = check(made, run, tolerance=tolerance, gated=lambda: run)  # by the same kernels
     card = replace(card, check=outcome)
     write_atomically(goal, to_bytes(made.joint, card))
     return card

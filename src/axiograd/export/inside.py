@@ -11,9 +11,9 @@ from torch import Tensor
 
 from axiograd.datasets import Preprocess
 from axiograd.errors import ExportError, InputError
-from axiograd.export.checking import CheckedModel
 from axiograd.export.joint import IMAGES
 from axiograd.export.onnx_file import require_onnx, runner
+from axiograd.export.subject import CheckedModel
 
 if TYPE_CHECKING:
     import onnx
@@ -40,10 +40,22 @@ def with_preprocessing(
     _check_pixels(first.SerializeToString(), how)
     if contrast:
         first = _with_contrast(first)
+    _name_prepared(proto, how)
     first = tools.compose.add_prefix(first, "prepare/", rename_inputs=False, rename_outputs=False)
     merged: Any = tools.compose.merge_models(first, proto, io_map=[("prepared", subject.joint.inputs[0])])
     merged.producer_name = proto.producer_name
     return cast("onnx.ModelProto", merged)
+
+
+def _name_prepared(proto: onnx.ModelProto, how: Preprocess) -> None:
+    """What was the image's height is that of the prepared one, and the file's image has its own."""
+    names = {"height": "rows", "width": "columns"}
+    for value in (*proto.graph.input, *proto.graph.output):
+        for size in value.type.tensor_type.shape.dim:
+            if size.dim_param in names and how.crop is not None:
+                size.dim_value = how.crop
+            elif size.dim_param in names:
+                size.dim_param = names[size.dim_param]
 
 
 def check_fit(how: Preprocess, features: Sequence[Tensor], *, sizes: bool) -> None:

@@ -7,6 +7,7 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +25,11 @@ from torch.export.graph_signature import (
 
 from axiograd.errors import ExportError, MissingExtraError, StorageError
 from axiograd.export.card import Card, Signature
-from axiograd.export.checking import Runner
 from axiograd.export.joint import Joint
-from axiograd.homogeneity.tracing.places import locate
+from axiograd.export.rounding import is_gate
+from axiograd.export.subject import Runner
+from axiograd.homogeneity import conversion
+from axiograd.homogeneity.tracing.places import Location, locate
 from axiograd.homogeneity.tracing.program import untouched
 
 if TYPE_CHECKING:
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
 KEY, DIGEST = "axiograd", "axiograd.sha256"
 #: What a protocol buffer can hold, less what is added to it.
 MOST = 2**31 - 2**20
+_CONVERSION = Path(conversion.__file__).parent
 _NODE = re.compile(r"target=torch\.ops\.(?P<op>\w+\.\w+)")
 
 
@@ -146,12 +150,15 @@ def _named(error: Exception, joint: Joint) -> ExportError:
     op = ops[0]
     near = op.removesuffix("_backward").split(".")[-1].strip("_")
     nodes = [n for n in joint.forward if near in str(n.target)]
-    place = locate(nodes[0]) if nodes else None
-    where = "" if place is None or not (place.source or place.module) else f" ({place.module} {place.source})"
-    code = f", in the line `{place.code}`" if place is not None and place.code else ""
+    place = locate(nodes[0]) if nodes else Location()
+    place = replace(place, module=place.module.partition(".")[2])  # within the user's model
+    if Path(place.source).absolute().is_relative_to(_CONVERSION):  # a lifted model's, not the user's
+        place = Location(place.module)
+    where = f" ({' '.join(filter(None, (place.module, place.source)))})" if place.module or place.source else ""
+    code, what = (f", in the line `{place.code}`", "line") if place.code else ("", "layer")
     return ExportError(
-        f"ONNX has no operator for {op}{where}{code}. Write that line with other operators, or export to a .pt2 file, "
-        "which takes every operator of PyTorch."
+        f"ONNX has no operator for {op}{where}{code}. Write that {what} with other operators, or export to a .pt2 "
+        "file, which takes every operator of PyTorch."
     )
 
 
@@ -163,9 +170,9 @@ def _name_sizes(proto: onnx.ModelProto, joint: Joint) -> None:
             names.setdefault(value.type.tensor_type.shape.dim[i].dim_param, name)
     del proto.graph.value_info[:]  # runtimes infer them
     for value in (*proto.graph.input, *proto.graph.output):
-        for size in value.type.tensor_type.shape.dim:
+        for i, size in enumerate(value.type.tensor_type.shape.dim):
             if size.dim_param:
-                size.dim_param = names.get(size.dim_param, size.dim_param)
+                size.dim_param = names.get(size.dim_param, f"{value.name}_{i}")  # not the tracer's formula
 
 
 def to_bytes(proto: onnx.ModelProto, card: Card) -> bytes:
@@ -224,6 +231,18 @@ def _unable(what: str, error: Exception) -> ExportError:
         f"onnxruntime cannot {what} the exported graph: {str(error).strip().rstrip('.')}. Many of its kernels are for "
         "float32 alone: try model.float(), or a .pt2 file."
     )
+
+
+def with_gates(proto: onnx.ModelProto, joint: Joint) -> Runner:
+    """Run a graph so that it also gives its gates, under the names of the joint graph's nodes."""
+    onnx = require_onnx()
+    wider = onnx.ModelProto()
+    wider.CopyFrom(proto)
+    have = {name for node in wider.graph.node for name in node.output} - {each.name for each in wider.graph.output}
+    for node in joint.graph.graph.nodes:
+        if node.name in have and is_gate(node, node.meta.get("val")):
+            wider.graph.output.add(name=node.name)
+    return runner(wider.SerializeToString())
 
 
 def runner(content: bytes) -> Runner:

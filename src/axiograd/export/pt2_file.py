@@ -15,8 +15,8 @@ from torch import Tensor
 
 from axiograd.errors import StorageError
 from axiograd.export.card import Card, Signature
-from axiograd.export.checking import Runner
 from axiograd.export.joint import Joint
+from axiograd.export.subject import Runner
 from axiograd.homogeneity.tracing.program import untouched
 from axiograd.loading.libraries import EXPORT_CARD
 
@@ -79,7 +79,7 @@ def signatures(joint: Joint) -> tuple[Signature, Signature]:
             (
                 name,
                 str(tensor.dtype).removeprefix("torch."),
-                _sizes(tensor, symbols),
+                _sizes(name, tensor, symbols),
             )
             for name, tensor in zip(names, tensors, strict=True)
         )
@@ -87,9 +87,9 @@ def signatures(joint: Joint) -> tuple[Signature, Signature]:
     return of(joint.inputs, inputs), of(joint.outputs, [values[str(name)] for name in of_program.user_outputs])
 
 
-def _sizes(tensor: Tensor, symbols: Mapping[str, str]) -> tuple[int | str, ...]:
+def _sizes(name: str, tensor: Tensor, symbols: Mapping[str, str]) -> tuple[int | str, ...]:
     sizes: list[Any] = list(tensor.shape)
-    return tuple(size if isinstance(size, int) else symbols.get(str(size), str(size)) for size in sizes)
+    return tuple(s if isinstance(s, int) else symbols.get(str(s), f"{name}_{i}") for i, s in enumerate(sizes))
 
 
 def runner(joint: Joint, content: bytes) -> Runner:
