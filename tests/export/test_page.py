@@ -16,6 +16,7 @@ from torch import nn
 
 import axiograd
 from axiograd.datasets import SQUEEZENET, Preprocess
+from axiograd.datasets.folders import as_rgb
 from axiograd.errors import ConfigurationError, DataMissingError, InputError, StorageError
 from axiograd.export import page as pages
 from support.chromium import CHROMIUM, Browser
@@ -195,6 +196,26 @@ def test_a_file_is_chosen_and_nonsense_is_refused(page, net, photo, tmp_path):
     page.call("DOM.setFileInputFiles", nodeId=node, files=[str(photo)])
     settle(page)
     agree(answer(page), expected(net, HOW, photo))
+
+
+def test_what_is_transparent_is_white_as_in_python(page, net, tmp_path):
+    levels = np.random.default_rng(0).integers(0, 256, (36, 36, 4), dtype=np.uint8)
+    levels[:, :, 3] = np.where(levels[:, :, 3] < 128, 0, 255)
+    Image.fromarray(levels).save(tmp_path / "clear.png")
+    as_rgb(Image.open(tmp_path / "clear.png")).save(tmp_path / "white.png")
+    drop(page, tmp_path / "clear.png")
+    settle(page)
+    agree(answer(page), expected(net, HOW, tmp_path / "white.png"))
+
+
+def test_a_photo_stands_upright(page, photo, tmp_path):
+    picture = Image.open(photo).convert("RGB").resize((60, 40))
+    exif = picture.getexif()
+    exif[0x0112] = 6  # a quarter turn
+    picture.save(tmp_path / "turned.jpg", exif=exif)
+    drop(page, tmp_path / "turned.jpg")
+    settle(page)
+    assert page.evaluate("`${live.frame.width} ${live.frame.height}`") == "40 60"
 
 
 def test_the_camera_keeps_answering(page):

@@ -36,6 +36,8 @@ function show(source, width, height) {
   const scale = Math.min(1, LARGEST_SIDE / Math.max(width, height));
   const canvas = new OffscreenCanvas(Math.max(1, Math.round(width * scale)), Math.max(1, Math.round(height * scale)));
   const context = canvas.getContext("2d", { willReadFrequently: true });
+  context.fillStyle = "#fff"; // behind what is transparent, as in Python
+  context.fillRect(0, 0, canvas.width, canvas.height);
   context.drawImage(source, 0, 0, canvas.width, canvas.height);
   live.source = canvas;
   live.frame = context.getImageData(0, 0, canvas.width, canvas.height);
@@ -46,6 +48,7 @@ function show(source, width, height) {
 
 async function open(file) {
   stopCamera();
+  live.opening = file;
   let bitmap;
   try {
     // As the file has it: a colour profile would change the numbers.
@@ -54,7 +57,7 @@ async function open(file) {
     say(`${file.name || "That"} is not a picture that this browser can read.`, true);
     return;
   }
-  show(bitmap, bitmap.width, bitmap.height);
+  if (live.opening === file) show(bitmap, bitmap.width, bitmap.height); // the last one that was given
   bitmap.close();
 }
 
@@ -235,11 +238,16 @@ async function startCamera() {
     say("Browsers give the camera to https pages and to localhost alone.", true);
     return;
   }
+  if (live.starting) return;
+  live.starting = true;
+  live.opening = null;
   try {
     live.stream = await navigator.mediaDevices.getUserMedia({ video: { facingMode: live.facing ?? "environment" } });
   } catch (error) {
     say(error.name === "NotFoundError" ? "There is no camera." : `The camera was not given: ${error.message}`, true);
     return;
+  } finally {
+    live.starting = false;
   }
   const video = $("video");
   video.srcObject = live.stream;
@@ -286,6 +294,7 @@ addEventListener("drop", (event) => {
   event.preventDefault();
   $("drop").classList.remove("over");
   if (event.dataTransfer.files[0]) open(event.dataTransfer.files[0]);
+  else say("That is no file: save the picture first, or paste it.", true);
 });
 addEventListener("paste", (event) => {
   if (event.clipboardData.files[0]) open(event.clipboardData.files[0]);
@@ -323,7 +332,9 @@ async function begin() {
     state("failed");
     return;
   }
-  live.about = await (await fetch("page.json")).json();
+  const about = await fetch("page.json");
+  if (!about.ok) throw new Error(`page.json: ${about.status} ${about.statusText}`);
+  live.about = await about.json();
   document.title = `${live.about.name} live`;
   $("name").textContent = live.about.name;
   $("card").textContent = live.about.card;
