@@ -30,8 +30,8 @@ class Check:
     #: Rows that were compared, and in batches of which sizes.
     samples: int
     batches: tuple[int, ...]
-    #: The largest relative errors of outputs and of attributions, on ties with the file's own gates and without rows
-    #: that are rounded, and the largest relative gap.
+    #: The largest relative errors of outputs and of attributions, on ties with the file's own gates, without rows on
+    #: which rounding alone is more than the tolerance, and the largest relative gap.
     output_error: float
     attribution_error: float
     gap: float
@@ -42,11 +42,15 @@ class Check:
     tied_error: float = 0.0
     #: Rows on which no gate switches, and PyTorch's own answer is as uncertain as the file is off.
     rounded: int = 0
+    #: Of both kinds, rows that are further off than the tolerance with the file's own gates, too, and the largest error
+    #: of attributions with them, where they are known.
+    unequal: int = 0
+    gated_error: float | None = None
 
     def __str__(self) -> str:
         sizes = ", ".join(map(str, self.batches))
         text = f"checked on {self.samples} new inputs in batches of {sizes}: "
-        if self.rounded < self.samples:
+        if max(self.rounded, self.unequal) < self.samples:
             text += (
                 f"attributions within {self.attribution_error:.1e} of eager PyTorch, outputs {self.output_error:.1e}, "
             )
@@ -56,7 +60,10 @@ class Check:
             text += f"; {self.ties} of them {kind}, at which rounding switches {self.gates} gates"
         if self.rounded:
             text += f"; on {self.rounded} PyTorch's own rounding is larger than the tolerance"
-        return text + (f" (error there {self.tied_error:.1e})" if self.ties or self.rounded else "")
+        if not self.ties and not self.rounded:
+            return text
+        gated = "" if self.gated_error is None else f", with the file's own gates {self.gated_error:.1e}"
+        return f"{text} (error there {self.tied_error:.1e}{gated})"
 
 
 @dataclass(frozen=True)

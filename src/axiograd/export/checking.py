@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 
@@ -29,7 +30,7 @@ def check(
     """
     generator = torch.Generator().manual_seed(20)
     worst = {"outputs": 0.0, "attributions": 0.0, "gap": 0.0}
-    ties, rounded, gates, tied, samples = 0, 0, 0, 0.0, 0
+    ties, rounded, gates, tied, unequal, held, samples = 0, 0, 0, 0.0, 0, 0.0, 0
     gated = None if gated is None else cache(gated)
     sizes = BATCHES if subject.joint.dynamic[-1] else (len(subject.joint.examples[-1]),)
     for arguments in _unseen(subject, sizes, generator):
@@ -49,6 +50,8 @@ def check(
                 errors[what][row] = left if left <= tolerance else 0.0
             ties, rounded = ties + (why.switched > 0), rounded + (not why.switched)
             gates, tied = gates + why.switched, max(tied, float(largest[row]))
+            unequal += max(why.left.values()) > tolerance
+            held = max(held, why.left["attributions"])
         whole = torch.stack([a.abs().flatten(1).sum(1) for a in attributions]).sum(0)
         errors["gap"] = torch.where(whole > 0, found["gap"].abs() / whole, found["gap"].abs())
         worst = {what: max(value, float(errors[what].nan_to_num(torch.inf).max())) for what, value in worst.items()}
@@ -60,7 +63,17 @@ def check(
         )
     _check_edges(subject, runner)
     errors_left = worst["outputs"], worst["attributions"], worst["gap"]
-    return Check(samples, tuple(sizes), *errors_left, ties, gates, tied, rounded)
+    return Check(
+        samples,
+        tuple(sizes),
+        *errors_left,
+        ties,
+        gates,
+        tied,
+        rounded,
+        unequal,
+        held if math.isfinite(held) and (ties or rounded) else None,
+    )
 
 
 def _unseen(subject: CheckedModel, sizes: Sequence[int], generator: torch.Generator) -> Iterator[Arguments]:
