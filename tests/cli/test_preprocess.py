@@ -39,7 +39,7 @@ def test_one_channel_is_grey():
     x = chosen(picture())
     expected = torch.from_numpy(np.asarray(picture().convert("L")).astype(np.float32) / 255)
     torch.testing.assert_close(x, expected[None])
-    assert chosen.picture(x).shape == (3, 6, 8)
+    assert chosen.transform.picture(x).shape == (3, 6, 8)
     assert chosen.zero == "zero, a black image"
     assert choose("a.py:b", GREY, mean="0.5").zero == "zero, an image of the mean colour"
 
@@ -48,7 +48,7 @@ def test_one_channel_is_grey():
 def test_pictures_are_what_was_seen(preset):
     chosen = choose("a.py:b", RGB, preset=preset, size=6)
     plain = choose("a.py:b", RGB, preset="pixels", size=6)
-    torch.testing.assert_close(chosen.picture(chosen(picture())), plain(picture()), atol=1e-5, rtol=0)
+    torch.testing.assert_close(chosen.transform.picture(chosen(picture())), plain(picture()), atol=1e-5, rtol=0)
 
 
 def test_mistakes_are_named():

@@ -101,3 +101,10 @@ def test_grey_and_palette_images_become_rgb():
     grey = Image.fromarray(np.arange(16, dtype=np.uint8).reshape(4, 4))
     assert Preprocess(resize=None, crop=None)(grey).shape == (3, 4, 4)
     assert PIXELS(grey.convert("P")).shape == (3, 4, 4)
+
+
+def test_a_grey_input_is_pictured_grey():
+    """Also where the three colours of the weights have different means."""
+    pixels = torch.linspace(0, 1, 16).reshape(1, 4, 4)
+    seen = IMAGENET.picture(IMAGENET.normalise(pixels))
+    torch.testing.assert_close(seen, pixels.expand(3, 4, 4))

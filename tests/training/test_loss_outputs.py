@@ -178,7 +178,9 @@ def test_a_head_that_was_exchanged() -> None:
         loss(model, x, y).total.backward()
         model[2] = nn.Linear(8, 7, bias=False)
         if outputs == "random":
-            with pytest.raises(TargetError, match=r"gave 4 outputs .* make a new AttributionLoss .*exchanged\.$"):
+            with pytest.raises(
+                TargetError, match=r"gave 4 outputs .* make a new AttributionLoss after exchanging .*\.$"
+            ):
                 loss(model, x, y)
         else:
             loss(model, x, y).total.backward()

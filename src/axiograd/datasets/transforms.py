@@ -68,14 +68,15 @@ class Preprocess:
 
     def invert(self, inputs: Tensor) -> Tensor:
         """What `normalise` was given, for pictures."""
-        mean, std = (inputs.new_tensor(values)[:, None, None] for values in (self.mean, self.std))
+        n = inputs.shape[-3]
+        mean, std = (inputs.new_tensor(values[:n])[:, None, None] for values in (self.mean, self.std))
         pixels = (inputs * std + mean) / self.white
         return pixels.flip(-3) if self.bgr else pixels
 
     def picture(self, inputs: Tensor) -> Tensor:
         """What people see of inputs, also of grey ones: RGB in [0, 1]."""
-        colours = inputs if inputs.shape[-3] == _RGB else inputs.expand(*inputs.shape[:-3], _RGB, -1, -1)
-        return self.invert(colours).clamp(0, 1)
+        pixels = self.invert(inputs).clamp(0, 1)
+        return pixels if pixels.shape[-3] == _RGB else pixels.expand(*pixels.shape[:-3], _RGB, -1, -1)
 
     def to_dict(self) -> dict[str, Any]:
         """For a file's header."""
