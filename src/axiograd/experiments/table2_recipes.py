@@ -118,7 +118,14 @@ def _mirrored(samples: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
 def table(records: Records) -> Table:
     """A line per network and form, with the accuracy that it has less than the regular one."""
     pieces = records.find(part="recipe")
-    return Table(HEADER, tuple(rows_of_pairs(pieces, PAIRS)), " ".join([NOTE, *lost_points(pieces)]))
+    ends = [
+        f"{PAIRS[t.network].label} on {t.data}: "
+        + ", ".join(f"{piece.key['kind']} {piece.values['loss'][-1]:.2f}" for piece in trained)
+        for t in TRAININGS[records.settings["scale"]]
+        if (trained := records.find(part="recipe", network=t.network, data=t.data))
+    ]
+    learned = f"Training loss of the last epoch, mixup included: {'; '.join(ends)}."
+    return Table(HEADER, tuple(rows_of_pairs(pieces, PAIRS)), " ".join([NOTE, *lost_points(pieces), learned]))
 
 
 ITEM = Item("table2-recipes", "Table 2 by the paper's own recipes", plan, table, scales=("quick", "real"))
