@@ -78,6 +78,25 @@ class Preprocess:
         pixels = self.invert(inputs).clamp(0, 1)
         return pixels if pixels.shape[-3] == _RGB else pixels.expand(*pixels.shape[:-3], _RGB, -1, -1)
 
+    def words(self, *, grey: bool = False) -> str:
+        """What is done to an image.
+
+        >>> SQUEEZENET.words()
+        'short side 256, centre crop 227, BGR, values 0 to 255, minus (103.939, 116.779, 123.68)'
+        """
+        parts = [
+            "" if self.resize is None else f"short side {self.resize}",
+            "" if self.crop is None else f"centre crop {self.crop}",
+            "grey" if grey else "BGR" if self.bgr else "RGB",
+            f"values 0 to {self.white:g}",
+            "" if not any(self.mean) else f"minus {_numbers(self.mean)}",
+            "" if set(self.std) == {1.0} else f"divided by {_numbers(self.std)}",
+        ]
+        return ", ".join(part for part in parts if part)
+
+    def __str__(self) -> str:
+        return self.words()
+
     def to_dict(self) -> dict[str, Any]:
         """For a file's header."""
         return asdict(self)
@@ -185,3 +204,7 @@ CAFFE = Preprocess(mean=(103.939, 116.779, 123.68), std=(1.0, 1.0, 1.0), white=2
 TINY_IMAGENET = Preprocess(resize=None, crop=None, mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))
 #: Values in [0, 1] as they are in the file.
 PIXELS = Preprocess(resize=None, crop=None, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
+
+
+def _numbers(values: Sequence[float]) -> str:
+    return f"{values[0]:g}" if len(set(values)) == 1 else f"({', '.join(f'{v:g}' for v in values)})"

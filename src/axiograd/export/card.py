@@ -57,7 +57,9 @@ class Check:
         text += f"gap {self.gap:.1e}"
         if self.ties:
             kind = "is a tie" if self.ties == 1 else "are ties"
-            text += f"; {self.ties} of them {kind}, at which rounding switches {self.gates} gates"
+            text += (
+                f"; {self.ties} of them {kind}, at which rounding switches {self.gates} gate{'s' * (self.gates != 1)}"
+            )
         if self.rounded:
             text += f"; on {self.rounded} PyTorch's own rounding is larger than the tolerance"
         if not self.ties and not self.rounded:

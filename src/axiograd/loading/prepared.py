@@ -35,18 +35,5 @@ class Prepared:
         return "zero, a black image" if black else "zero, an image of the mean colour"
 
     def __str__(self) -> str:
-        t = self.transform
-        parts = [
-            "" if t.resize is None else f"short side {t.resize}",
-            "" if t.crop is None else f"centre crop {t.crop}",
-            "grey" if self.grey else "BGR" if t.bgr else "RGB",
-            f"values 0 to {t.white:g}",
-            "" if not any(t.mean) else f"minus {_numbers(t.mean)}",
-            "" if set(t.std) == {1.0} else f"divided by {_numbers(t.std)}",
-        ]
         guess = " (a guess: say --preprocess, or --mean and --std)" if self.guessed else ""
-        return ", ".join(part for part in parts if part) + guess
-
-
-def _numbers(values: Sequence[float]) -> str:
-    return f"{values[0]:g}" if len(set(values)) == 1 else f"({', '.join(f'{v:g}' for v in values)})"
+        return self.transform.words(grey=self.grey) + guess
