@@ -511,3 +511,18 @@ def test_the_time_of_an_export_does_not_grow_with_the_square_of_the_slices(tmp_p
     assert slice_split_rule in every
     axiograd.export_onnx(Slices(), torch.randn(2, 4), tmp_path / "model.onnx")
     assert rewriter._DEFAULT_REWRITE_RULES is every  # others' exports are as they were
+
+
+def test_a_composite_operator_that_onnx_lacks_has_its_line(tmp_path):
+    """By the line of the composite operator, which the kernel's longer name does not repeat."""
+
+    class Sampled(nn.Module):
+        def forward(self, x):
+            grid = torch.linspace(-1, 1, 50).reshape(1, 5, 5, 2).expand(x.shape[0], -1, -1, -1)
+            return nn.functional.grid_sample(x, grid, align_corners=False).mean((2, 3))
+
+    with pytest.raises(
+        ExportError, match=r"no operator for aten.grid_sampler_2d_backward .*`return nn.functional.grid_"
+    ):
+        axiograd.export_onnx(Sampled().eval(), torch.randn(2, 3, 8, 8), tmp_path / "m.onnx")
+    assert list(tmp_path.iterdir()) == []

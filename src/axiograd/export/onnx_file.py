@@ -149,7 +149,8 @@ def _named(error: Exception, joint: Joint) -> ExportError:
         return ExportError(f"PyTorch's ONNX exporter failed: {str(chain[-1]).strip().splitlines()[0]}.")
     op = ops[0]
     near = op.removesuffix("_backward").split(".")[-1].strip("_")
-    nodes = [n for n in joint.forward if near in str(n.target)]
+    # A composite operator is traced by its own name, and its kernel's is longer.
+    nodes = [n for n in joint.forward if near in str(n.target) or near.startswith(_word(n.target))]
     place = locate(nodes[0]) if nodes else Location()
     place = replace(place, module=place.module.partition(".")[2])  # within the user's model
     if Path(place.source).absolute().is_relative_to(_CONVERSION):  # a lifted model's, not the user's
@@ -160,6 +161,12 @@ def _named(error: Exception, joint: Joint) -> ExportError:
         f"ONNX has no operator for {op}{where}{code}. Write that {what} with other operators, or export to a .pt2 "
         "file, which takes every operator of PyTorch."
     )
+
+
+def _word(target: object) -> str:
+    """The name of an operator alone: `grid_sampler` of aten.grid_sampler.default; of anything else a blank."""
+    parts = str(target).split(".")
+    return parts[1] if parts[0] == "aten" else " "
 
 
 def _name_sizes(proto: onnx.ModelProto, joint: Joint) -> None:
