@@ -526,3 +526,14 @@ def test_a_composite_operator_that_onnx_lacks_has_its_line(tmp_path):
     ):
         axiograd.export_onnx(Sampled().eval(), torch.randn(2, 3, 8, 8), tmp_path / "m.onnx")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("pooled", "kept"), [(1, True), (3, False)])
+def test_values_have_the_graph_s_names_unless_it_was_traced_again(pooled, kept):
+    """Only then are the file's gates those of the nodes with their names: the exporter decomposes uneven pooling."""
+    from axiograd.export.exporting import make
+    from axiograd.export.onnx_file import to_onnx
+
+    layers = nn.Conv2d(3, 4, 3, bias=False), nn.ReLU(), nn.AdaptiveAvgPool2d(pooled), nn.Flatten()
+    made = make(nn.Sequential(*layers).eval(), torch.randn(2, 3, 4, 4), baseline=None, additional=None, asked="index")
+    assert to_onnx(made.joint)[1] is kept

@@ -92,12 +92,12 @@ def export_onnx(
             pool=pool,
         )
         _check_classes(classes, made.joint)
-        proto = to_onnx(made.joint)
+        proto, named = to_onnx(made.joint)
         outcome = check(
             made,
             runner(proto.SerializeToString()),
             tolerance=tolerance,
-            gated=lambda: with_gates(proto, made.joint),
+            gated=(lambda: with_gates(proto, made.joint)) if named else None,
         )
     if inside and isinstance(preprocessing, Preprocess):
         from axiograd.export.inside import with_preprocessing

@@ -54,8 +54,8 @@ def require_onnx() -> Any:
     return onnx
 
 
-def to_onnx(joint: Joint) -> onnx.ModelProto:
-    """The graph in ONNX's operators."""
+def to_onnx(joint: Joint) -> tuple[onnx.ModelProto, bool]:
+    """The graph in ONNX's operators, and whether its values have the names of the joint graph's nodes."""
     require_onnx()
     held = sum(t.numel() * t.element_size() for t in joint.graph.buffers())
     if held > MOST:
@@ -80,7 +80,7 @@ def to_onnx(joint: Joint) -> onnx.ModelProto:
         proto: onnx.ModelProto = made.model_proto
     _name_sizes(proto, joint)
     proto.producer_name = "axiograd"
-    return proto
+    return proto, "program" not in vars(joint)  # what is traced once more is named anew
 
 
 @contextmanager
@@ -242,14 +242,16 @@ def _unable(what: str, error: Exception) -> ExportError:
 
 def with_gates(proto: onnx.ModelProto, joint: Joint) -> Runner:
     """Run a graph so that it also gives its gates, under the names of the joint graph's nodes."""
-    onnx = require_onnx()
-    wider = onnx.ModelProto()
-    wider.CopyFrom(proto)
-    have = {name for node in wider.graph.node for name in node.output} - {each.name for each in wider.graph.output}
-    for node in joint.graph.graph.nodes:
-        if node.name in have and is_gate(node, node.meta.get("val")):
-            wider.graph.output.add(name=node.name)
-    return runner(wider.SerializeToString())
+    outputs = proto.graph.output
+    before = len(outputs)
+    have = {name for node in proto.graph.node for name in node.output} - {each.name for each in outputs}
+    try:  # on the graph itself: a copy would hold all weights once more
+        for node in joint.graph.graph.nodes:
+            if node.name in have and is_gate(node, node.meta.get("val")):
+                outputs.add(name=node.name)
+        return runner(proto.SerializeToString())
+    finally:
+        del outputs[before:]
 
 
 def runner(content: bytes) -> Runner:
