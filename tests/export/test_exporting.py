@@ -537,3 +537,14 @@ def test_values_have_the_graph_s_names_unless_it_was_traced_again(pooled, kept):
     layers = nn.Conv2d(3, 4, 3, bias=False), nn.ReLU(), nn.AdaptiveAvgPool2d(pooled), nn.Flatten()
     made = make(nn.Sequential(*layers).eval(), torch.randn(2, 3, 4, 4), baseline=None, additional=None, asked="index")
     assert to_onnx(made.joint)[1] is kept
+
+
+def test_a_graph_that_does_not_fit_is_told():
+    from axiograd.export.onnx_file import serialised
+
+    class Large:
+        def SerializeToString(self):  # noqa: N802
+            raise ValueError("Failed to serialize proto")
+
+    with pytest.raises(ExportError, match=r"2 GB .* \.pt2 file"):
+        serialised(Large())

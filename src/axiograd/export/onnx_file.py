@@ -233,6 +233,18 @@ def read_onnx(path: Path) -> Card:
     return Card.from_json(said[KEY], intact=intact)
 
 
+def serialised(proto: onnx.ModelProto) -> bytes:
+    """The bytes of a graph; those with all their constants may be more than those of the weights alone."""
+    try:
+        content: bytes = proto.SerializeToString()
+    except Exception as error:
+        raise ExportError(
+            "the graph and its constants do not fit into the 2 GB that an ONNX file holds: export to a .pt2 file, or a "
+            "model in smaller numbers."
+        ) from error
+    return content
+
+
 def _unable(what: str, error: Exception) -> ExportError:
     return ExportError(
         f"onnxruntime cannot {what} the exported graph: {str(error).strip().rstrip('.')}. Many of its kernels are for "
@@ -249,7 +261,7 @@ def with_gates(proto: onnx.ModelProto, joint: Joint) -> Runner:
         for node in joint.graph.graph.nodes:
             if node.name in have and is_gate(node, node.meta.get("val")):
                 outputs.add(name=node.name)
-        return runner(proto.SerializeToString())
+        return runner(serialised(proto))
     finally:
         del outputs[before:]
 
