@@ -171,13 +171,22 @@ class Arguments:
         """Run the model with other features in the same places."""
         if len(self.positional) == len(self.slots) and not self.keyword:
             return model(*features)
+        positional, keyword = self._placed(features)
+        return model(*positional, **keyword)
+
+    def filled(self, features: Sequence[Tensor]) -> Arguments:
+        """The same call with other features."""
+        positional, keyword = self._placed(features)
+        return replace(self, positional=positional, keyword=keyword)
+
+    def _placed(self, features: Sequence[Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         positional, keyword = list(self.positional), dict(self.keyword)
         for slot, feature in zip(self.slots, features, strict=True):
             if isinstance(slot, int):
                 positional[slot] = feature
             else:
                 keyword[slot] = feature
-        return model(*positional, **keyword)
+        return tuple(positional), keyword
 
     def pack(self, attributions: Sequence[Tensor]) -> Attributions:
         """Give attributions the structure of the inputs: tensor, tuple (None where there is none), or dict."""

@@ -15,7 +15,7 @@ from axiograd.errors import ExportError
 from axiograd.export.card import Check
 from axiograd.export.joint import IMAGES
 from axiograd.export.rounding import advice, excuse
-from axiograd.export.subject import CheckedModel, Runner, eager, filled, named, relative
+from axiograd.export.subject import CheckedModel, Runner, eager, named, relative
 
 BATCHES = (1, 2, 5)
 
@@ -83,8 +83,8 @@ def _unseen(subject: CheckedModel, sizes: Sequence[int], generator: torch.Genera
         rows = subject.arguments.rows(slice(None), times).rows(slice(0, size))
         if any(len(free) > 1 for free in subject.joint.dynamic):  # images grow from batch to batch
             wider = [F.pad(x, (size, 0, 2 * size, 0)) if x.dim() == IMAGES else x for x in rows.features]
-            rows = filled(rows, wider)
-        yield filled(rows, [_like(feature, generator) for feature in rows.features])
+            rows = rows.filled(wider)
+        yield rows.filled([_like(feature, generator) for feature in rows.features])
 
 
 def _like(feature: Tensor, generator: torch.Generator) -> Tensor:
@@ -126,12 +126,12 @@ def _check_edges(subject: CheckedModel, runner: Runner) -> None:
     origins = subject.baselines or [torch.zeros(())] * len(rows.slots)
     at_origin = [origin.to(x).expand_as(x).clone() for x, origin in zip(rows.features, origins, strict=True)]
     ask = subject.joint.examples[-1][:1].repeat(rows.batch, *[1] * (subject.joint.examples[-1].dim() - 1))
-    found = runner(named(subject, filled(rows, at_origin), ask))
+    found = runner(named(subject, rows.filled(at_origin), ask))
     wrong = [name for name in (*subject.attributions, "gap") if bool((found[name] != 0).any())]
     if wrong and subject.certificate.exact:
         raise ExportError(f"at its baseline the exported graph gives a {wrong[0]} that is not zero.")
     broken = [x.clone() for x in rows.features]
     broken[0][(0,) * broken[0].dim()] = torch.nan
-    found = runner(named(subject, filled(rows, broken), ask))
+    found = runner(named(subject, rows.filled(broken), ask))
     if not all(bool(value[0].isnan().all()) and not bool(value[1:].isnan().any()) for value in found.values()):
         raise ExportError("an input with NaN in one row gives the exported graph numbers there, or NaN in other rows.")

@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 
 from axiograd.attribution.arguments import Arguments
 from axiograd.errors import ExportError
-from axiograd.export.subject import CheckedModel, Runner, eager, filled, named, relative
+from axiograd.export.subject import CheckedModel, Runner, eager, named, relative
 
 aten = torch.ops.aten
 #: Rounding decides about a row if another one moves its answer as much as the exported file is off: the input shifted
@@ -178,7 +178,7 @@ def _with_its_gates(
 
 def _shifted(row: Arguments, generator: torch.Generator) -> Arguments:
     noise = [torch.randn(x.shape, generator=generator).to(x) for x in row.features]
-    return filled(row, [x + SHIFT * x * n for x, n in zip(row.features, noise, strict=True)])
+    return row.filled([x + SHIFT * x * n for x, n in zip(row.features, noise, strict=True)])
 
 
 def _differing(some: Mapping[str, Tensor], others: Mapping[str, Tensor]) -> int:

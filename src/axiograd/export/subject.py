@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -67,17 +67,6 @@ def named(subject: CheckedModel, arguments: Arguments, ask: Tensor) -> dict[str,
     where, names = tensor_slots(arguments)
     values = [arguments.positional[s] if isinstance(s, int) else arguments.keyword[s] for s in where]
     return {**dict(zip(names, values, strict=True)), subject.joint.inputs[-1]: ask}
-
-
-def filled(arguments: Arguments, features: Sequence[Tensor]) -> Arguments:
-    """The same call with other features."""
-    positional, keyword = list(arguments.positional), dict(arguments.keyword)
-    for slot, feature in zip(arguments.slots, features, strict=True):
-        if isinstance(slot, int):
-            positional[slot] = feature
-        else:
-            keyword[slot] = feature
-    return replace(arguments, positional=tuple(positional), keyword=keyword)
 
 
 def relative(found: Sequence[Tensor], expected: Sequence[Tensor]) -> Tensor:
