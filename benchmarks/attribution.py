@@ -2,18 +2,19 @@
 
     python benchmarks/attribution.py --save
 
-Times are medians of interleaved runs, so that whatever else the machine does falls on both sides alike; only
-ratios are reported. Peak memory is that of a fresh process, less that of the same process before the call.
+Processor time, medians of ratios within interleaved rounds, so that whatever else the machine does falls on both sides
+alike; only ratios are reported. Peak memory is that of a fresh process, less that of the same process before the call.
+With `--save`, each part is kept in results/attribution.json as soon as it is measured, and not measured again.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import platform
-import statistics
+import shlex
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,32 +22,29 @@ from pathlib import Path
 import captum
 import captum.attr
 import torch
-from torch import nn
+from targets import judged
 
 import axiograd
+from axiograd.experiments.records import Records, current_versions, markdown_table, provenance
+from axiograd.experiments.training_cost import interleaved, ratio
+from axiograd.models import get_model
 
-RESULTS = Path(__file__).parent / "results" / "attribution.md"
-
-
-def alexnet() -> nn.Module:
-    """AlexNet as in torchvision, without biases and dropout."""
-    conv = [
-        nn.Conv2d(3, 64, 11, 4, 2, bias=False), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2),
-        nn.Conv2d(64, 192, 5, padding=2, bias=False), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2),
-        nn.Conv2d(192, 384, 3, padding=1, bias=False), nn.ReLU(inplace=True),
-        nn.Conv2d(384, 256, 3, padding=1, bias=False), nn.ReLU(inplace=True),
-        nn.Conv2d(256, 256, 3, padding=1, bias=False), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2),
-    ]  # fmt: skip
-    head = [
-        nn.Flatten(), nn.Linear(9216, 4096, bias=False), nn.ReLU(inplace=True),
-        nn.Linear(4096, 4096, bias=False), nn.ReLU(inplace=True), nn.Linear(4096, 1000, bias=False),
-    ]  # fmt: skip
-    return nn.Sequential(*conv, *head).eval()
+RESULTS = Path(__file__).parent / "results" / "attribution.json"
+BATCH = 16
+PARTS = ("one pass", "16 steps", "128 steps", "memory")
+#: What is divided by what, and what is wanted of it.
+TIMES = (
+    ("XGradient.attribute", "captum InputXGradient", "at most 1.05"),
+    ("XGradient.explain", "forward", "at most 2.4"),
+    ("backward", "forward", "for comparison"),
+    ("captum IntegratedGradients(128)", "XGradient.attribute", "at least 100"),
+    ("IntegratedGradients(16)", "captum IntegratedGradients(16)", "at most 1"),
+)
 
 
 def actions(batch: int) -> dict[str, Callable[[], object]]:
     torch.manual_seed(0)
-    network, x = alexnet(), torch.randn(batch, 3, 224, 224)
+    network, x = get_model("xalexnet", dropout=0.0).eval(), torch.randn(batch, 3, 224, 224)
     y = torch.randint(1000, (batch,))
     ours, theirs = axiograd, captum.attr
     x_gradient = ours.XGradient(network)
@@ -76,36 +74,11 @@ def actions(batch: int) -> dict[str, Callable[[], object]]:
     }
 
 
-def seconds(action: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    action()
-    return time.perf_counter() - start
-
-
-def interleaved(
-    table: dict[str, Callable[[], object]], names: list[str], rounds: int, *, warm: bool = True
-) -> dict[str, list[float]]:
-    for name in names if warm else ():
-        table[name]()
-    times: dict[str, list[float]] = {name: [] for name in names}
-    for round_ in range(rounds):
-        for name in names if round_ % 2 else reversed(names):
-            times[name].append(seconds(table[name]))
-        print(f"\rround {round_ + 1} of {rounds}", end="", file=sys.stderr)
-    print(file=sys.stderr)
-    return times
-
-
-def ratio(times: dict[str, list[float]], a: str, b: str) -> float:
-    """The median of the ratios within each round."""
-    return statistics.median(x / y for x, y in zip(times[a], times[b], strict=True))
-
-
 _PEAK = """
 import ctypes, gc, sys
 sys.path.insert(0, sys.argv[1])
 import torch, attribution
-torch.set_num_threads(2)
+torch.set_num_threads(1)
 action = attribution.actions(16)[sys.argv[2]]
 gc.collect()
 ctypes.CDLL("libc.so.6").malloc_trim(0)  # what earlier work left with the allocator would hide what is needed now
@@ -128,58 +101,67 @@ def peak_mib(name: str) -> float:
     return float(done.stdout)
 
 
+def measured(part: str, rounds: int) -> dict[str, float]:
+    """One part of the table."""
+    if part == "memory":
+        # Allocators add noise from one process to the next, never less than what is needed.
+        plain, ours = (min(peak_mib(name) for _ in range(3)) for name in ("backward", "XGradient.attribute"))
+        return {"plain_mib": plain, "x_gradient_mib": ours, "memory": ours / plain}
+    table = actions(BATCH)
+    if part == "one pass":
+        names = ["forward", "backward", "XGradient.attribute", "XGradient.explain", "captum InputXGradient"]
+    elif part == "16 steps":
+        names, rounds = ["IntegratedGradients(16)", "captum IntegratedGradients(16)"], max(3, rounds // 2)
+    else:
+        names, rounds = ["XGradient.attribute", "captum IntegratedGradients(128)"], 3
+    times = interleaved(
+        {name: table[name] for name in names},
+        rounds,
+        warm=0 if part == "128 steps" else 1,
+        said=lambda n: print(f"\r{part}: round {n} of {rounds}", end="", file=sys.stderr, flush=True),
+        clock=time.process_time,
+    )
+    print(file=sys.stderr)
+    return {f"{a} / {b}": ratio(times, a, b) for a, b, _ in TIMES if a in names and b in names}
+
+
+def render(records: Records) -> str:
+    """The page of the results."""
+    found = {name: value for piece in records.pieces for name, value in piece.values.items()}
+    rows = [(f"{a} / {b}", found.get(f"{a} / {b}"), wanted) for a, b, wanted in TIMES]
+    rows.append(("peak memory, XGradient.attribute / backward", found.get("memory"), "at most 1.1"))
+    lines = [(name, f"{value:.3g}", judged(value, wanted)) for name, value, wanted in rows if value is not None]
+    memory = (
+        f"Peak memory above the model and inputs: backward {found['plain_mib']:.0f} MiB, XGradient "
+        f"{found['x_gradient_mib']:.0f} MiB.\n\n"
+        if "memory" in found
+        else ""
+    )
+    return (
+        "# Attribution: axiograd beside Captum\n\n"
+        f"AlexNet without biases, {BATCH} × 3 × 224 × 224, float32; processor time, medians of ratios within "
+        "interleaved rounds. `forward` is the bare network without a graph, `backward` its gradient by the input.\n\n"
+        f"{markdown_table(('ratio', 'measured', 'wanted'), lines)}\n\n{memory}{provenance(records)}\n"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--save", action="store_true", help=f"write {RESULTS}")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--save", action="store_true", help=f"keep parts in {RESULTS} and write its .md")
     options = parser.parse_args()
-    torch.set_num_threads(2)
-    table = actions(16)
-    fast = ["forward", "backward", "XGradient.attribute", "XGradient.explain", "captum InputXGradient"]
-    times = interleaved(table, fast, options.rounds)
-    steps = interleaved(
-        table, ["IntegratedGradients(16)", "captum IntegratedGradients(16)"], max(3, options.rounds // 2)
-    )
-    long = interleaved(table, ["XGradient.attribute", "captum IntegratedGradients(128)"], 1, warm=False)
-    # Allocators add noise from one process to the next, never less than what is needed.
-    plain, ours = (min(peak_mib(name) for _ in range(3)) for name in ("backward", "XGradient.attribute"))
-    rows = [
-        ("XGradient.attribute / captum InputXGradient", ratio(times, fast[2], fast[4]), "at most 1.05"),
-        ("XGradient.explain / bare forward pass", ratio(times, fast[3], "forward"), "at most 2.4"),
-        ("plain backward / bare forward pass", ratio(times, "backward", "forward"), "for comparison"),
-        (
-            "captum IntegratedGradients(128) / XGradient.attribute",
-            ratio(long, "captum IntegratedGradients(128)", "XGradient.attribute"),
-            "at least 100",
-        ),
-        (
-            "IntegratedGradients(16) / captum's",
-            ratio(steps, "IntegratedGradients(16)", "captum IntegratedGradients(16)"),
-            "at most 1",
-        ),
-        ("peak memory, XGradient.attribute / plain backward", ours / plain, "at most 1.1"),
-    ]
-    versions = (
-        f"axiograd {axiograd.__version__}, captum {captum.__version__}, torch {torch.__version__}, "
-        f"Python {platform.python_version()}"
-    )
-    lines = [
-        "# Attribution: axiograd beside Captum",
-        "",
-        "AlexNet without biases, 16 × 3 × 224 × 224, float32, 2 threads; medians of interleaved runs.",
-        "",
-        "| ratio | measured | wanted |",
-        "|---|---|---|",
-        *(f"| {name} | {value:.3g} | {wanted} |" for name, value, wanted in rows),
-        "",
-        f"Peak memory above the model and inputs: plain backward {plain:.0f} MiB, XGradient {ours:.0f} MiB.",
-        "",
-        f"`python benchmarks/attribution.py --save`, seed 0; {versions}.",
-    ]
-    print("\n".join(lines))
-    if options.save:
-        RESULTS.parent.mkdir(exist_ok=True)
-        RESULTS.write_text("\n".join(lines) + "\n")
+    torch.set_num_threads(options.threads)
+    path = RESULTS if options.save else Path(tempfile.mkdtemp()) / RESULTS.name
+    settings = {"rounds": options.rounds, "threads": options.threads, "seed": 0, "dtype": "float32"}
+    command = shlex.join(["python", "benchmarks/attribution.py", *sys.argv[1:]])
+    versions = current_versions(captum=captum.__version__)
+    records = Records(path, command=command, data="random inputs", settings=settings, versions=versions)
+    for part in PARTS:
+        records.piece(lambda part=part: measured(part, options.rounds), part=part)
+    text = render(records)
+    path.with_suffix(".md").write_text(text)
+    print(text)
 
 
 if __name__ == "__main__":

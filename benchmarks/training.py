@@ -27,6 +27,7 @@ from itertools import accumulate
 from pathlib import Path
 
 import torch
+from targets import judged
 
 from axiograd.experiments.records import Records, markdown_table, provenance
 from axiograd.experiments.training_cost import (
@@ -165,7 +166,7 @@ def rows(records: Records, networks: dict[str, MeasuredNetwork]) -> Iterator[tup
         def cells(part: str, texts: dict[str, tuple[str, str]], batch: int, name=name, network=network):
             values = records.get(network=name, part=part)
             for key, (what, wanted) in texts.items() if values else ():
-                yield f"{network.label}, batch {batch}", what, f"{values[key]:.3g}", wanted
+                yield f"{network.label}, batch {batch}", what, f"{values[key]:.3g}", judged(values[key], wanted)
 
         limit = "at most 2.5" if name == "alexnet" else ""
         yield from cells("prior", {"time": ("time: X-Gradient prior / plain", limit)}, network.batch)
@@ -200,7 +201,12 @@ def held_rows(records: Records, networks: dict[str, MeasuredNetwork]) -> Iterato
                 " / ".join(f"{found[step]:.2f}" if found else "–" for found in (tensors, process)) for step in PRIORS
             ]
             kind = name.partition("-")[0]
-            yield f"{network.label}, batch {network.batch}", *times, WANTED.get(kind, ""), *memory
+            yield (
+                f"{network.label}, batch {network.batch}",
+                *times,
+                judged(values["residual"], WANTED.get(kind, "")),
+                *memory,
+            )
 
 
 def render_held(records: Records, networks: dict[str, MeasuredNetwork]) -> str:
