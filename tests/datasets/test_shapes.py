@@ -1,7 +1,5 @@
 """Procedural shapes."""
 
-import time
-
 import pytest
 import torch
 
@@ -55,10 +53,8 @@ def test_the_tag_is_all_that_differs():
     assert torch.equal(plain.targets, tagged.targets)
 
 
-def test_other_sizes_and_speed():
-    start = time.perf_counter()
+def test_other_sizes():
     assert shapes(n=500, size=48).inputs.shape == (500, 3, 48, 48)
-    assert time.perf_counter() - start < 10
 
 
 def test_a_linear_model_learns_the_tag_but_not_the_shape():

@@ -1,7 +1,5 @@
 """All samples in a real browser: filtered, sorted, slid through, pointed at."""
 
-import time
-
 import pytest
 import torch
 
@@ -137,24 +135,28 @@ def test_five_hundred_samples_stay_fluid(browser, tmp_path):
     browser.open(path)
     browser.evaluate("[...document.querySelectorAll('.more button')].at(-1).click()")
     browser.wait("document.querySelectorAll('.card canvas').length > 0")
-    started = time.monotonic()
-    slowest = browser.evaluate(
+    # What is drawn for one move of the slider, counted: the cards in sight and near it, not all 500.
+    drawn = browser.evaluate(
         """(async () => {
-          let slowest = 0;
+          let drawn = 0, most = 0;
+          const put = CanvasRenderingContext2D.prototype.putImageData;
+          CanvasRenderingContext2D.prototype.putImageData = function (...words) {
+            drawn += 1;
+            return put.apply(this, words);
+          };
           const slider = document.querySelector('.sliders .views input');
           for (let step = 0; step < 10; step++) {
-            const start = performance.now();
+            drawn = 0;
             window.scrollBy(0, 700);
             slider.value = step % 2;
             slider.dispatchEvent(new Event('input'));
-            slowest = Math.max(slowest, performance.now() - start);
             await new Promise(requestAnimationFrame);
+            most = Math.max(most, drawn);
           }
-          return slowest;
+          return most;
         })()"""
     )
-    assert slowest < 500, slowest
-    assert time.monotonic() - started < 15
+    assert 0 < drawn < 100, drawn
     assert browser.complaints == []
 
 
