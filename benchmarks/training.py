@@ -4,12 +4,11 @@
     python benchmarks/training.py --held --threads 1 --save
 
 A step is the forward pass, the loss and `backward()`, without the optimizer, whose share is the same for all. Times are
-medians of ratios within interleaved rounds, so that whatever else the machine does falls on both sides alike; only
-ratios are reported. Peak memory is the growth of the high-water mark of a fresh process during one step, above the
+the processor's, medians of ratios within interleaved rounds, after five steps of each; only ratios are reported. Peak memory is the growth of the high-water mark of a fresh process during one step, above the
 model and the inputs, gradients included (Linux). Beside Expected Gradients: `axiograd reproduce efficiency`.
 
-With `--held`, steps without second derivatives stand beside plain ones and beside the recipe written by hand, in
-processor time; results go to results/held-gates.md.
+With `--held`, steps without second derivatives stand beside plain ones and beside the recipe written by hand; results
+go to results/held-gates.md.
 
 With `--save`, each part is kept in results/training.json as soon as it is measured, and not measured again.
 """
@@ -61,9 +60,14 @@ def peak_of_tensors(setup: Setup, step: str) -> int:
     return max(accumulate(size for _, size in changes))
 
 
-def timed(actions: dict[str, Action], rounds: int, warm: int = 1) -> dict[str, list[float]]:
+def timed(actions: dict[str, Action], rounds: int) -> dict[str, list[float]]:
+    """Processor seconds of each action in each round."""
     times = interleaved(
-        actions, rounds, warm, lambda n: print(f"\r  round {n} of {rounds}", end="", file=sys.stderr, flush=True)
+        actions,
+        rounds,
+        WARM,
+        lambda n: print(f"\r  round {n} of {rounds}", end="", file=sys.stderr, flush=True),
+        time.process_time,
     )
     print(file=sys.stderr)
     return times
@@ -91,8 +95,7 @@ class Bench:
         setup = Setup(network, network.batch, 1)
         steps = ("plain", "plain compiled", "prior", "prior compiled")
         rounds = 20 * self.rounds if name == "mlp" else self.rounds
-        # The first step of a compiled prior runs as written, the second compiles.
-        times = timed(setup.actions(*steps), rounds, warm=3)
+        times = timed(setup.actions(*steps), rounds)
         step = setup.compiled["prior compiled"]
         if not step.compiled:
             raise SystemExit(f"{name}: the step was not compiled: {step.reason}")
@@ -107,7 +110,7 @@ class Bench:
         setup = Setup(network, network.batch, 1)
         steps = ("plain", "by hand", "double backward", "residual", "prior", "random")
         rounds = 20 * self.rounds if name.startswith(("mlp", "demo")) else self.rounds
-        times = interleaved(setup.actions(*steps), rounds, warm=WARM, clock=time.process_time)
+        times = timed(setup.actions(*steps), rounds)
         return {step: ratio(times, step, "plain") for step in steps[1:]} | {
             f"twice {step}": float(bool(setup.losses[step].why_twice)) for step in ("residual", "prior", "random")
         }

@@ -2,23 +2,24 @@
 
 The presets of `Recipe`, run by `fit`. What differs from the paper: batches of 64 instead of 256, so that few epochs
 have enough steps; steps of the learning rate after the same part of the epochs; images are mirrored, not cropped.
+Fixup's shifts and scales are also taken away group by group, to see which of them a network misses.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import default_collate
 
 from axiograd.experiments import table2_training
-from axiograd.experiments.item import Item, Plan, Setting, Table, Work
+from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work
 from axiograd.experiments.records import Records
 from axiograd.experiments.table2 import HEADER, KINDS, NOTE, lost_points, rows_of_pairs
 from axiograd.experiments.table2_training import NETWORKS, Pair
@@ -29,6 +30,18 @@ BATCH, COMPARED = 64, 100
 STEP = 0.3
 FULL_WIDTH = {"small": True, "width": 1.0, "hidden": 1024, "pool": 3, "dropout": 0.5}
 PAIRS = {**NETWORKS, "alexnet_full": replace(NETWORKS["alexnet"], label="AlexNet, all channels", config=FULL_WIDTH)}
+
+
+#: What is left of the shifts b and scales of a regular Fixup-ResNet (names as in its blocks), in the forms between it
+#: and X, which has none.
+LEFT: dict[str, tuple[str, ...]] = {
+    "scales only": ("scale",),
+    "shifts only": ("bias1", "bias2", "bias1a", "bias1b", "bias2a", "bias2b", "bias"),
+    "shifts before convolutions only": ("bias1a", "bias2a"),
+    "shifts before ReLUs only": ("bias1", "bias1b", "bias2b"),
+    "classifier's bias only": ("bias2", "bias"),
+}
+ABLATED = "fixup_resnet20"
 
 
 @dataclass(frozen=True)
@@ -80,21 +93,26 @@ def plan(setting: Setting) -> Plan:
 
 
 def _works(setting: Setting, _: Records) -> Sequence[Work]:
+    trainings = TRAININGS[setting.scale]
+    ablated = next((t for t in trainings if t.network == ABLATED), None)
+    forms = [("recipe", t, kind, kind == "X") for t in trainings for kind in KINDS.values()]
+    forms += [("ablation", ablated, form, form == "scales only") for form in LEFT if ablated]
     return [
         Work(
-            {"part": "recipe", "data": t.data, "network": t.network, "kind": kind, "seed": setting.seed},
-            partial(train, t, homogeneous=homogeneous, seed=setting.seed),
+            {"part": part, "data": t.data, "network": t.network, "kind": form, "seed": setting.seed},
+            partial(train, t, form, homogeneous=homogeneous, seed=setting.seed),
         )
-        for t in TRAININGS[setting.scale]
-        for homogeneous, kind in KINDS.items()
+        for part, t, form, homogeneous in forms
     ]
 
 
-def train(training: Training, *, homogeneous: bool, seed: int) -> dict[str, Any]:
+def train(training: Training, form: str, *, homogeneous: bool, seed: int) -> dict[str, Any]:
     """Train one network by the recipe, and judge it."""
     task = table2_training.load(training.data)
     torch.manual_seed(seed)
-    model = table2_training.build(training.pair, task, homogeneous=homogeneous)
+    model = table2_training.build(training.pair, task, homogeneous=form == "X")
+    if form in LEFT:
+        keep_only(model, LEFT[form])
     start = time.process_time()
     result = fit(
         model,
@@ -111,6 +129,20 @@ def train(training: Training, *, homogeneous: bool, seed: int) -> dict[str, Any]
     return judged | {"seconds_per_epoch": seconds, "loss": [row["total"] for row in result.history]}
 
 
+def keep_only(model: nn.Module, left: Collection[str]) -> None:
+    """Take away shifts and scales but those of these names; a Fixup-ResNet goes on without them.
+
+    >>> model = table2_training.get_model("fixup_resnet20", width=0.25)
+    >>> keep_only(model, ["scale"])
+    >>> sorted({name.rpartition(".")[2] for name, _ in model.named_parameters()})
+    ['scale', 'weight']
+    """
+    for module in model.modules():
+        for name, _ in list(module.named_parameters(recurse=False)):
+            if name != "weight" and name not in left:
+                module.register_parameter(name, None)
+
+
 def _mirrored(samples: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     return table2_training.flip(*default_collate(samples))
 
@@ -122,10 +154,21 @@ def table(records: Records) -> Table:
         f"{PAIRS[t.network].label} on {t.data}: "
         + ", ".join(f"{piece.key['kind']} {piece.values['loss'][-1]:.2f}" for piece in trained)
         for t in TRAININGS[records.settings["scale"]]
-        if (trained := records.find(part="recipe", network=t.network, data=t.data))
+        if (trained := records.find(network=t.network, data=t.data))
     ]
     learned = f"Training loss of the last epoch, mixup included: {'; '.join(ends)}."
-    return Table(HEADER, tuple(rows_of_pairs(pieces, PAIRS)), " ".join([NOTE, *lost_points(pieces), learned]))
+    rows = (*rows_of_pairs(pieces, PAIRS), *_between(records))
+    return Table(HEADER, rows, " ".join([NOTE, *lost_points(pieces), learned]))
+
+
+def _between(records: Records) -> Iterator[tuple[Cell, ...]]:
+    """The forms between regular and X."""
+    for piece in records.find(part="ablation"):
+        key, values = piece.key, piece.values
+        regular = records.get(**{**key, "part": "recipe", "kind": "regular"})
+        lost = f"{regular['top1'] - values['top1']:.1f}" if regular else None
+        found = [f"{values[name]:.1f}" for name in ("top1", "top5")], f"{values['difference']:.1f}"
+        yield key["data"], PAIRS[key["network"]].label, key["kind"], *found[0], lost, found[1], None, None
 
 
 ITEM = Item("table2-recipes", "Table 2 by the paper's own recipes", plan, table, scales=("quick", "real"))
