@@ -4,8 +4,9 @@
     python benchmarks/training.py --held --threads 1 --save
 
 A step is the forward pass, the loss and `backward()`, without the optimizer, whose share is the same for all. Times are
-the processor's, medians of ratios within interleaved rounds, after five steps of each; only ratios are reported. Peak memory is the growth of the high-water mark of a fresh process during one step, above the
-model and the inputs, gradients included (Linux). Beside Expected Gradients: `axiograd reproduce efficiency`.
+the processor's, medians of ratios within interleaved rounds, after five steps of each; only ratios are reported. Peak
+memory is the growth of the high-water mark of a fresh process during one step, above the model and the inputs,
+gradients included (Linux). Beside Expected Gradients: `axiograd reproduce efficiency`.
 
 With `--held`, steps without second derivatives stand beside plain ones and beside the recipe written by hand; results
 go to results/held-gates.md.
