@@ -1,7 +1,7 @@
 """Export every architecture of `reach.py`, stripped and lifted, and write how far off and how fast the files are.
 
     python benchmarks/export.py                        # all that are not in benchmarks/results/export.json yet
-    python benchmarks/export.py resnet18 vit_b_16 --again
+    python benchmarks/export.py resnet18 vit_b_16:strip --again
     python benchmarks/export.py --minutes 20           # stop after so long; a later run goes on
     python benchmarks/export.py --eager                # eager times of lines that have those of the first calls
     python benchmarks/export.py --render               # the table alone
@@ -32,7 +32,7 @@ TABLE = ROOT / "benchmarks" / "results" / "export.md"
 RUNS, WARM = 3, 6
 #: Captum's steps that are reported, and those that are run: a gradient costs the same at each of them.
 STEPS, RUN_STEPS = 50, 10
-SECONDS, GIGABYTES = 300, 12
+SECONDS, GIGABYTES = 600, 16
 EVERY = 80  # architectures of torchvision
 APART = {"ties": "tie", "rounded": "rounding"}
 
@@ -171,7 +171,9 @@ def render(lines: list[dict[str, Any]]) -> str:
 def main() -> None:
     """Run the sweep, or a part of it."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("names", nargs="*", help="architectures; all if none is given")
+    parser.add_argument(
+        "names", nargs="*", help="architectures, or one form of them, as vit_b_16:strip; all if none is given"
+    )
     parser.add_argument("--again", action="store_true", help="also those that have a line already")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin nothing new after so long")
     parser.add_argument(
@@ -181,7 +183,8 @@ def main() -> None:
     options = parser.parse_args()
     lines, begun = Lines(RESULTS), time.monotonic()
     if not options.render:
-        todo = [(name, how) for name in options.names or names() for how in ("strip", "lift")]
+        asked = [word.partition(":") for word in options.names or names()]
+        todo = [(name, how) for name, _, only in asked for how in ("strip", "lift") if only in ("", how)]
         if options.eager:
             todo = [key for key, line in lines.done.items() if "eager_ms" in line and not line.get("warm")]
         else:

@@ -12,7 +12,7 @@ from typing import Any
 from axiograd.experiments import image_networks
 from axiograd.experiments.image_networks import Family
 from axiograd.experiments.item import Setting, Work
-from axiograd.experiments.records import Piece
+from axiograd.experiments.records import RecordedPiece
 
 #: Digits that are kept of a measured number.
 DIGITS = 7
@@ -136,7 +136,7 @@ def stored(values: Mapping[str, Sequence[float]], *, per_image: bool) -> dict[st
     return {name: vars(Average.of(found)) for name, found in values.items()}
 
 
-def average(pieces: Sequence[Piece], name: str) -> Average:
+def average(pieces: Sequence[RecordedPiece], name: str) -> Average:
     """Over all images of some pieces."""
     total = Average()
     for piece in pieces:

@@ -19,7 +19,7 @@ from typing import Any
 from axiograd.experiments.confounded import load
 from axiograd.experiments.decoy_training import BATCH, LEARNING_RATE, METHODS, train
 from axiograd.experiments.item import Cell, Item, Plan, Setting, Stage, Table, Work
-from axiograd.experiments.records import Piece, Records, mean_and_std
+from axiograd.experiments.records import RecordedPiece, Records, mean_and_std
 
 #: How often the grid is extended beyond an end.
 EXTENSIONS = 2
@@ -183,7 +183,7 @@ def _rows(records: Records, n: int) -> list[tuple[Cell, ...]]:
     return rows
 
 
-def _chosen(records: Records, name: str, n: int) -> list[Piece]:
+def _chosen(records: Records, name: str, n: int) -> list[RecordedPiece]:
     """The trainings with the λ that was chosen; those of the rest of the grid are not results."""
     weight = choose(records, name)
     return [] if weight is None else records.find(part="training", method=name, weight=weight, n_train=n)

@@ -15,7 +15,7 @@ from axiograd.experiments import image_networks
 from axiograd.experiments.chunks import Chunk, average, of_families, stored, work_on
 from axiograd.experiments.image_networks import Family, in_alexnets_role
 from axiograd.experiments.item import Cell, Item, Plan, Setting, Table
-from axiograd.experiments.records import Piece, Records, read
+from axiograd.experiments.records import RecordedPiece, Records, read
 from axiograd.experiments.table2_training import N_CONTRAST, NETWORKS
 from axiograd.report import canvas
 from axiograd.report.colours import LINES
@@ -71,7 +71,7 @@ def curves(records: Records) -> Curves:
     return found | trained(records.path.parents[1] / "table2" / records.path.name)
 
 
-def judging(pieces: Sequence[Piece], settings: Mapping[str, Any]) -> list[Piece]:
+def judging(pieces: Sequence[RecordedPiece], settings: Mapping[str, Any]) -> list[RecordedPiece]:
     """The pieces without the images that the conversions were calibrated on; those are spread over all images."""
     if settings["scale"] != "real" or not pieces:
         return list(pieces)

@@ -22,7 +22,7 @@ from axiograd.experiments import image_networks
 from axiograd.experiments.image_networks import Family, in_figures
 from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work
 from axiograd.experiments.paper import FIG2_LOW_CONTRAST
-from axiograd.experiments.records import Piece, Records
+from axiograd.experiments.records import RecordedPiece, Records
 from axiograd.report import canvas
 from axiograd.report.arrays import Limit, to_image
 from axiograd.report.colours import matplotlib_map
@@ -134,7 +134,7 @@ def plan(panel: Panel, setting: Setting) -> Plan:
     return Plan(data.name, {**settings, "scale": setting.scale}, (stage,))
 
 
-def of_families(records: Records) -> list[tuple[Family, Piece]]:
+def of_families(records: Records) -> list[tuple[Family, RecordedPiece]]:
     """The pieces, network by network."""
     families = in_figures(records.settings["scale"])
     return [(family, piece) for family in families for piece in records.find(network=family.key)]
@@ -197,7 +197,7 @@ def figure(records: Records, photos: dict[int, Any] | None = None) -> Any:
     return drawn
 
 
-def shown_class(piece: Piece) -> str:
+def shown_class(piece: RecordedPiece) -> str:
     """ImageNet's names are words with underscores."""
     return str(piece.values["class"]).replace("_", " ")
 

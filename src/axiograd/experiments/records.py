@@ -25,7 +25,7 @@ FORMAT = 1
 
 
 @dataclass(frozen=True)
-class Piece:
+class RecordedPiece:
     """One finished part: what identifies it (with its seed), what came out, and what is needed to repeat it."""
 
     key: Mapping[str, Any]
@@ -63,7 +63,7 @@ class Records:
         self.data = data
         self.settings: dict[str, Any] = _plain(dict(settings or {}))
         self.versions = current_versions() if versions is None else dict(versions)
-        self.pieces: list[Piece] = []
+        self.pieces: list[RecordedPiece] = []
         self.missing = ""
         if self.path.exists():
             self._continue(read(self.path))
@@ -78,14 +78,14 @@ class Records:
         wanted = _plain(key)
         return next((piece.values for piece in self.pieces if piece.key == wanted), None)
 
-    def find(self, **part: Any) -> list[Piece]:
+    def find(self, **part: Any) -> list[RecordedPiece]:
         """The pieces whose keys have these entries, in the order in which they were made."""
         wanted = _plain(part)
         return [p for p in self.pieces if all(p.key.get(name, _NOTHING) == value for name, value in wanted.items())]
 
     def add(self, values: Mapping[str, Any], **key: Any) -> Mapping[str, Any]:
         """Save a piece, in place of an older one with the same key."""
-        new = Piece(_plain(key), _plain(values), self.command, self.versions)
+        new = RecordedPiece(_plain(key), _plain(values), self.command, self.versions)
         self.pieces = [piece for piece in self.pieces if piece.key != new.key] + [new]
         self.save()
         return new.values
@@ -130,7 +130,7 @@ def read(path: str | os.PathLike[str]) -> Records:
         content = json.loads(Path(path).read_bytes())
         if content["format"] != FORMAT:
             raise StorageError(f"{path}: format {content['format']}, but this version reads format {FORMAT}.")
-        pieces = [Piece(p["key"], p["values"], p["command"], p["versions"]) for p in content["pieces"]]
+        pieces = [RecordedPiece(p["key"], p["values"], p["command"], p["versions"]) for p in content["pieces"]]
         data, settings, missing = content["data"], dict(content["settings"]), str(content.get("missing", ""))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise StorageError(f"{path} does not hold the records of an experiment: {error!r}.") from error
@@ -138,7 +138,7 @@ def read(path: str | os.PathLike[str]) -> Records:
     records = Records.__new__(Records)
     records.path, records.data, records.settings, records.pieces = Path(path), data, settings, pieces
     records.missing = missing
-    last = pieces[-1] if pieces else Piece({}, {}, "", {})
+    last = pieces[-1] if pieces else RecordedPiece({}, {}, "", {})
     records.command, records.versions = last.command, dict(last.versions)
     return records
 

@@ -20,7 +20,7 @@ from axiograd.errors import AxiogradError, ConfigurationError
 from axiograd.experiments import ITEMS as ITEMS  # noqa: PLC0414  # what this room has
 from axiograd.experiments.code import digest
 from axiograd.experiments.item import Item, Plan, Scale, Setting, Table, Work
-from axiograd.experiments.records import Piece, Records, current_versions, provenance, read
+from axiograd.experiments.records import RecordedPiece, Records, current_versions, provenance, read
 from axiograd.report import canvas
 from axiograd.runs.files import alone, check_writable, remove_leftovers, write_atomically
 from axiograd.runs.progress import progress_bar
@@ -56,7 +56,7 @@ def older_than_their_code(results: Path) -> list[str]:
     return old
 
 
-def _commit_of(piece: Piece) -> str:
+def _commit_of(piece: RecordedPiece) -> str:
     """The commit that made a piece, or for older ones the first that holds it."""
     versions = piece.versions
     return versions.get("commit") or f"kept since {versions.get('kept since', 'a commit not recorded')}"

@@ -31,7 +31,7 @@ from axiograd.experiments.confounded import Confounded, load
 from axiograd.experiments.decoy_training import LEARNING_RATE, network
 from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work
 from axiograd.experiments.loop import accuracy, train_epochs
-from axiograd.experiments.records import Piece, Records, mean_and_std
+from axiograd.experiments.records import RecordedPiece, Records, mean_and_std
 from axiograd.experiments.stability import ATTACK, attacked, kendall, noisy, overlap
 from axiograd.training.robust_attribution import RobustAttribution
 
@@ -186,13 +186,13 @@ def plan(setting: Setting) -> Plan:
 COLUMNS = ("accuracy", "robust", "noise_overlap", "noise_kendall", "attack_overlap", "attack_kendall")
 
 
-def pieces_of(records: Records, name: str) -> list[Piece]:
+def pieces_of(records: Records, name: str) -> list[RecordedPiece]:
     """The trainings of a way with the λ that was chosen."""
     weight = choose(records, name)
     return [] if weight is None else records.find(way=name, weight=weight)
 
 
-def step_time(records: Records, pieces: Sequence[Piece]) -> float:
+def step_time(records: Records, pieces: Sequence[RecordedPiece]) -> float:
     """Processor time of a training step in plain ones."""
     ours, plain = (
         statistics.median(piece.values["seconds_per_epoch"] for piece in some)

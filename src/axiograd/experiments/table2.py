@@ -20,7 +20,7 @@ from axiograd.experiments.chunks import Chunk, chunks
 from axiograd.experiments.image_networks import FAMILIES, Family
 from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work
 from axiograd.experiments.paper import TABLE2_DIFFERENCE, TABLE2_TOP5
-from axiograd.experiments.records import Piece, Records, mean_and_std
+from axiograd.experiments.records import RecordedPiece, Records, mean_and_std
 from axiograd.experiments.table2_training import NETWORKS, Pair
 
 #: Data sets that networks are trained on, seeds, and images that are compared with Integrated Gradients.
@@ -113,7 +113,7 @@ NOTE = (
 )
 
 
-def lost_points(pieces: Sequence[Piece]) -> Iterator[str]:
+def lost_points(pieces: Sequence[RecordedPiece]) -> Iterator[str]:
     """What the biases of the networks trained here were worth, by data set, beside the paper's."""
     for data in dict.fromkeys(p.key["data"] for p in pieces):
         top1 = {
@@ -129,7 +129,7 @@ def lost_points(pieces: Sequence[Piece]) -> Iterator[str]:
         yield f"The paper's lose, in points of top-5: {paper}."
 
 
-def rows_of_pairs(pieces: Sequence[Piece], networks: Mapping[str, Pair]) -> list[tuple[Cell, ...]]:
+def rows_of_pairs(pieces: Sequence[RecordedPiece], networks: Mapping[str, Pair]) -> list[tuple[Cell, ...]]:
     """Of each pair on each data set the regular network and the one without biases, seeds together."""
     rows: list[tuple[Cell, ...]] = []
     for data, name in dict.fromkeys((p.key["data"], p.key["network"]) for p in pieces):
@@ -160,7 +160,7 @@ def rows_of_pairs(pieces: Sequence[Piece], networks: Mapping[str, Pair]) -> list
     return rows
 
 
-def _published_rows(pieces: Sequence[Piece]) -> list[tuple[Cell, ...]]:
+def _published_rows(pieces: Sequence[RecordedPiece]) -> list[tuple[Cell, ...]]:
     rows: list[tuple[Cell, ...]] = []
     families = {family.key: family for family in FAMILIES["full"]}
     shares: dict[tuple[str, str], tuple[float, float]] = {}

@@ -19,7 +19,7 @@ from axiograd.experiments.chunks import Average, Chunk, PieceSize, average, in_t
 from axiograd.experiments.image_networks import Family, in_alexnets_role
 from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work
 from axiograd.experiments.paper import TABLE3
-from axiograd.experiments.records import Piece, Records
+from axiograd.experiments.records import RecordedPiece, Records
 from axiograd.metrics import masking_curves
 
 METRICS = ("KPM", "KNM", "KAM", "RAM")
@@ -134,7 +134,7 @@ def orders(records: Records) -> tuple[int, list[Turned]]:
     return n, turned
 
 
-def paired(ours: Sequence[Piece], theirs: Sequence[Piece], metric: str) -> Average:
+def paired(ours: Sequence[RecordedPiece], theirs: Sequence[RecordedPiece], metric: str) -> Average:
     """The differences of one area, image by image, or from the means where images were not kept."""
     one, other = ([p.values[metric] for p in pieces] for pieces in (ours, theirs))
     if all(isinstance(values, list) for values in (*one, *other)) and [len(v) for v in one] == [len(v) for v in other]:

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from axiograd.experiments.item import Cell, Item, Plan, Setting, Stage, Table, Work
-from axiograd.experiments.records import Piece, Records, mean_and_std
+from axiograd.experiments.records import RecordedPiece, Records, mean_and_std
 from axiograd.experiments.transformer_training import (
     BATCH,
     EPOCHS,
@@ -116,7 +116,7 @@ def table(records: Records) -> Table:
     return Table(header, tuple(rows), "\n\n".join([_NOTE, *_shortcuts(records)]))
 
 
-def _lines(title: str, form: str, found: Sequence[Any], pieces: Sequence[Piece]) -> list[tuple[Cell, ...]]:
+def _lines(title: str, form: str, found: Sequence[Any], pieces: Sequence[RecordedPiece]) -> list[tuple[Cell, ...]]:
     lines: list[tuple[Cell, ...]] = []
     for method in found[0] if found else ():
         first = not lines
