@@ -1,5 +1,8 @@
 """The tables and pictures in `results/` are those of the records beside them."""
 
+import json
+import subprocess
+from collections import defaultdict
 from io import BytesIO
 from pathlib import Path
 
@@ -29,6 +32,36 @@ def test_tables_and_pages(whole: Path) -> None:
 def test_every_number_knows_its_commit(whole: Path) -> None:
     """That of the code that made it; of those made before it was recorded, the first commit that holds them."""
     assert [p.key for p in read(whole).pieces if not {"commit", "kept since"} & set(p.versions)] == []
+
+
+def git(*words: str) -> str:
+    done = subprocess.run(["git", *words], check=False, capture_output=True, text=True, cwd=RESULTS)
+    return done.stdout if done.returncode == 0 else ""
+
+
+def test_kept_since_is_the_first_commit_with_the_numbers() -> None:
+    since = defaultdict(list)
+    for whole in COMMITTED:
+        for piece in read(whole).pieces:
+            if "kept since" in piece.versions:
+                since[piece.versions["kept since"], whole.parent.name].append(numbers(piece.values))
+    if absent := {commit for commit, _ in since if not git("cat-file", "-t", commit)}:
+        pytest.skip(f"needs the project's history: {', '.join(sorted(absent))}")
+    for (commit, item), kept in since.items():
+        at, before = ({numbers(p["values"]) for p in pieces(item, place)} for place in (commit, f"{commit}^"))
+        assert set(kept) <= at, (commit, item)
+        assert not set(kept) & before, (commit, item)
+
+
+def pieces(item: str, commit: str) -> list[dict[str, dict[str, object]]]:
+    """What a commit holds of an item; nothing where the item is younger."""
+    content = git("show", f"{commit}:./{item}/real.json")
+    return json.loads(content)["pieces"] if content else []
+
+
+def numbers(values: dict[str, object]) -> str:
+    """All that was found but maps, which were moved to files of their own later."""
+    return json.dumps({name: value for name, value in values.items() if name != "maps"}, sort_keys=True)
 
 
 @pytest.mark.parametrize(
