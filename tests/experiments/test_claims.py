@@ -23,7 +23,9 @@ def test_this_repository_s_page_is_up_to_date():
     assert (ROOT / "docs" / "what-reproduces.md").read_text() == claims.page(ROOT / "results")
 
 
-@pytest.mark.parametrize(("lost", "verdict"), [((0.5, 0.7), "reproduces"), ((9.0, 9.2), "does not")])
+@pytest.mark.parametrize(
+    ("lost", "verdict"), [((0.5, 0.7), "reproduces"), ((9.0, 9.2), "does not"), ((-2.0, 3.0), "does not")]
+)
 def test_lost_accuracy(tmp_path, lost, verdict):
     pieces = [
         ({"part": "trained", "data": "d", "network": "alexnet", "kind": kind, "seed": seed}, {"top1": top1})
@@ -32,7 +34,7 @@ def test_lost_accuracy(tmp_path, lost, verdict):
     ]
     said, found = claims.accuracy(records(tmp_path, None, *pieces))
     assert found == verdict
-    assert f"AlexNet on d {sum(lost) / 2:.1f} ± 0.1" in said
+    assert f"AlexNet on d {sum(lost) / 2:.1f} ± {abs(lost[1] - lost[0]) / 2:.1f}" in said
 
 
 @pytest.mark.parametrize(
@@ -41,10 +43,15 @@ def test_lost_accuracy(tmp_path, lost, verdict):
         (([5.0, 5.2, 4.8], [4.0, 4.1, 3.9]), "reproduces", "1 of 1 pairs"),
         (
             ([4.0, 4.1, 3.9], [5.0, 5.2, 4.8]),
-            "in part",
+            "does not",
             "1 by more: KPM of IG (128) minus Random, SqueezeNet 1.1, regular: -1.00",
         ),
-        (([4.0, 6.0, 5.0], [5.1, 4.9, 5.3]), "reproduces", "1 are reversed by less than two standard errors"),
+        (([4.0, 6.0, 5.0], [5.1, 4.9, 5.3]), "does not", "1 are reversed by less than two standard errors"),
+        (
+            ([5.0, 5.0, 5.0], [5.0, 5.0, 5.0]),
+            "does not",
+            "0 of 1 pairs are in the paper's order (0 by more than two standard errors), 1 are equal",
+        ),
     ],
 )
 def test_the_order_of_methods(tmp_path, monkeypatch, areas, verdict, said):
@@ -56,6 +63,50 @@ def test_the_order_of_methods(tmp_path, monkeypatch, areas, verdict, said):
     text, found = claims.order(records(tmp_path, None, *pieces))
     assert found == verdict
     assert said in text
+
+
+@pytest.mark.parametrize(
+    ("one", "many", "verdict"),
+    [
+        ([5.0, 5.2, 4.8], [5.1, 5.1, 4.9], "reproduces"),
+        ([5.0, 5.2, 4.8], [6.0, 6.2, 5.81], "does not"),
+        ([5.0, 5.2, 4.8], [6.0, 6.2, 5.8], "does not"),  # apart by the same on all images: no error to hide behind
+        ([5.0, 5.2, 4.8], [5.0, 5.2, 4.8], "reproduces"),
+    ],
+)
+def test_on_par_is_judged_image_by_image(tmp_path, monkeypatch, one, many, verdict):
+    monkeypatch.setattr("axiograd.experiments.table3.METRICS", ("KPM",))
+    pieces = [
+        ({"network": "squeezenet1_1", "form": "lifted", "method": method, "images": [0, 3]}, {"KPM": values})
+        for method, values in (("X-Gradient (1)", one), ("IG (128)", many))
+    ]
+    assert claims.on_par(records(tmp_path, None, *pieces))[1] == verdict
+
+
+@pytest.mark.parametrize(
+    ("behind", "verdict"), [({1: 0.05}, "in part"), ({1: 0.05, 8: 0.01}, "reproduces"), ({}, "does not")]
+)
+def test_expected_gradients_catches_up_where_it_is_not_behind(tmp_path, behind, verdict):
+    pieces = [
+        (
+            {"model": model, "weight": 1.0, "references": n, "first": 0, "count": 3},
+            {
+                "val": [0.8] * 3,
+                "test": [auc - behind.get(n, 0.0) * (model == "eg") for auc in (0.77, 0.78, 0.76)],
+                "seconds": 1,
+            },
+        )
+        for model, n in (("x-gradient", 1), *(("eg", n) for n in (1, 8, 32)))
+    ]
+    said, found = claims.catching_up(records(tmp_path, {"subsamples": 3, "references": [1, 8, 32]}, *pieces))
+    assert found == verdict
+    assert f"with up to {max(behind, default=0)}, by the means" in said
+
+
+def test_images_are_counted_by_network(tmp_path):
+    keys = [{"network": "squeezenet1_1", "form": f, "images": i} for f in "ab" for i in ([0, 4], [4, 6])]
+    found = records(tmp_path, None, *((key, {}) for key in keys), ({"network": "resnet50", "image": 7}, {}))
+    assert claims.images(found) == "SqueezeNet 1.1 6, ResNet-50 1"
 
 
 def test_every_claim_has_records_here_and_a_verdict():

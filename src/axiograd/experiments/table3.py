@@ -106,19 +106,22 @@ def table(records: Records) -> Table:
 
 
 @dataclass(frozen=True)
-class Turned:
-    """Two methods whose order in a metric is not the paper's."""
+class Compared:
+    """Two methods that the paper has in an order, in one metric on one network."""
 
     said: str
+    network: str
+    #: 1 in the paper's order, −1 in the other, 0 where both are equal.
+    sign: int
     #: By more than two standard errors of the paired difference.
     clearly: bool
     #: On how many images.
     n: int
 
 
-def orders(records: Records) -> tuple[int, list[Turned]]:
-    """How many pairs of methods the paper has in an order, and those that come out in the other one here."""
-    n, turned = 0, []
+def orders(records: Records) -> list[Compared]:
+    """Every pair of methods that the paper has in an order, as it comes out here."""
+    found = []
     for family in in_alexnets_role(records.settings["scale"]):
         for form in family.forms:
             paper = TABLE3["AlexNet" if form == "regular" else "X-AlexNet"]
@@ -126,12 +129,13 @@ def orders(records: Records) -> tuple[int, list[Turned]]:
             for (one, ours), (other, theirs) in combinations([item for item in pieces.items() if item[1]], 2):
                 for place, metric in enumerate(METRICS):
                     apart, papers = paired(ours, theirs, metric), paper[one][place] - paper[other][place]
-                    n += papers != 0
-                    if apart.mean * papers < 0:
-                        pair = f"{metric} of {one} minus {other}, {family.name(form)}: {apart.text(2)} "
-                        pair += f"(paper {papers:+.2f}; {apart.n} images)"
-                        turned.append(Turned(pair, abs(apart.mean) > 2 * (apart.standard_error or 0), apart.n))
-    return n, turned
+                    if papers:
+                        said = f"{metric} of {one} minus {other}, {family.name(form)}: {apart.text(2)} "
+                        said += f"(paper {papers:+.2f}; {apart.n} images)"
+                        sign = (apart.mean * papers > 0) - (apart.mean * papers < 0)
+                        clearly = abs(apart.mean) > 2 * (apart.standard_error or 0)
+                        found.append(Compared(said, family.label, sign, clearly, apart.n))
+    return found
 
 
 def paired(ours: Sequence[RecordedPiece], theirs: Sequence[RecordedPiece], metric: str) -> Average:
@@ -162,11 +166,12 @@ def _perturbed(records: Records) -> Iterator[str]:
 def _sentences(records: Records) -> Iterator[str]:
     """How Occlusion compares, and where the order of the methods is not the paper's."""
     yield from _perturbed(records)
-    n, turned = orders(records)
+    every = orders(records)
+    turned = [each for each in every if each.sign < 0]
     if not turned:
         return
     clear = [each.said for each in turned if each.clearly]
-    yield f"Of {n} pairs that the paper has in an order, {n - len(turned)} are in it."
+    yield f"Of {len(every)} pairs that the paper has in an order, {sum(each.sign > 0 for each in every)} are in it."
     if clear:
         yield f"The other way round by more than two standard errors of the paired difference: {'; '.join(clear)}."
     if within := [each for each in turned if not each.clearly]:

@@ -66,7 +66,7 @@ def export_onnx(
     >>> card.certificate.degree, [name for name, *_ in card.outputs], card.check.attribution_error < 1e-5
     (1.0, ['output', 'attribution', 'gap'], True)
     """
-    from axiograd.export.onnx_file import require_onnx, runner, serialised, signatures, to_bytes, to_onnx, with_gates
+    from axiograd.export.onnx_file import require_onnx, runner, signatures, to_bytes, to_onnx, with_gates
 
     goal = _goal(path, ".onnx")
     _check_tolerance(tolerance)
@@ -95,7 +95,7 @@ def export_onnx(
         proto, named = to_onnx(made.joint)
         outcome = check(
             made,
-            runner(serialised(proto)),
+            runner(proto),
             tolerance=tolerance,
             gated=(lambda: with_gates(proto, made.joint)) if named else None,
         )

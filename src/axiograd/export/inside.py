@@ -37,7 +37,7 @@ def with_preprocessing(
     opset = [tools.helper.make_opsetid("", version)]
     first = tools.helper.make_model(graph, opset_imports=opset, ir_version=proto.ir_version)
     tools.checker.check_model(first)
-    _check_pixels(first.SerializeToString(), how)
+    _check_pixels(first, how)
     if contrast:
         first = _with_contrast(first)
     _name_prepared(proto, how)
@@ -151,11 +151,11 @@ def _text(how: Preprocess) -> str:
     return f"prepare (uint8[batch, height, width, 3] image) => (float[batch, 3, rows, columns] prepared) {{\n{body}\n}}"
 
 
-def _check_pixels(content: bytes, how: Preprocess) -> None:
+def _check_pixels(proto: onnx.ModelProto, how: Preprocess) -> None:
     """What the graph makes of images must be what Pillow makes of them, up to rounding."""
     from axiograd.datasets.transforms import pillow
 
-    run, generator = runner(content), np.random.default_rng(0)
+    run, generator = runner(proto), np.random.default_rng(0)
     level = how.white / 255 / min(how.std)
     for height, width in _SIZES:
         coarse = generator.integers(0, 256, (height // 8 + 2, width // 8 + 2, 3), dtype=np.uint8)

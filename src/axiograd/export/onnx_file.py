@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -234,13 +235,19 @@ def read_onnx(path: Path) -> Card:
 
 
 def serialised(proto: onnx.ModelProto) -> bytes:
-    """The bytes of a graph; those with all their constants may be more than those of the weights alone."""
+    """The bytes of a graph, whose constants may take more than the weights alone."""
     try:
         content: bytes = proto.SerializeToString()
-    except Exception as error:
+    except Exception as error:  # protobuf's own type differs between its implementations, and does not say why
+        held = sum(len(each.raw_data) for each in proto.graph.initializer)
+        if held > MOST:
+            raise ExportError(
+                f"the weights and constants take {held / 2**30:.1f} GB, and an ONNX file holds 2 at most: export to a "
+                ".pt2 file, or a model in smaller numbers."
+            ) from error
         raise ExportError(
-            "the graph and its constants do not fit into the 2 GB that an ONNX file holds: export to a .pt2 file, or a "
-            "model in smaller numbers."
+            f"the graph of {held / 2**30:.1f} GB cannot be written; most likely there is not enough memory for another "
+            "copy of it."
         ) from error
     return content
 
@@ -261,22 +268,25 @@ def with_gates(proto: onnx.ModelProto, joint: Joint) -> Runner:
         for node in joint.graph.graph.nodes:
             if node.name in have and is_gate(node, node.meta.get("val")):
                 outputs.add(name=node.name)
-        return runner(serialised(proto))
+        return runner(proto)
     finally:
         del outputs[before:]
 
 
-def runner(content: bytes) -> Runner:
-    """Run a file's bytes with onnxruntime, on as many threads as torch uses."""
+def runner(proto: onnx.ModelProto) -> Runner:
+    """Run a graph with onnxruntime, on as many threads as torch uses."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 4
-    try:
-        session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    except Exception as error:
-        raise _unable("load", error) from error
+    with tempfile.TemporaryDirectory() as folder:  # a session keeps bytes that it is given, and not those of a file
+        path = Path(folder, "model.onnx")
+        path.write_bytes(serialised(proto))
+        try:
+            session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        except Exception as error:
+            raise _unable("load", error) from error
     names = [each.name for each in session.get_outputs()]
     known = {each.name for each in session.get_inputs()}
 
