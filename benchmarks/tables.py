@@ -144,7 +144,7 @@ def page(found: dict) -> str:
             "rounds, one thread."
         ),
         "",
-        "| method | rows at once | time | correlation with X-Gradient | same among the ten largest | completeness gap |",
+        "| method | rows | time | correlation with X-Gradient | same among the ten largest | completeness gap |",
         "|---|---|---|---|---|---|",
     ]
     for name, row in found["methods"].items():
@@ -158,7 +158,7 @@ def page(found: dict) -> str:
             *lines,
             "",
             (
-                f"X-Gradient: {found['rows_per_second']:,.0f} rows per second, a thousand at once, in this run. Kernel and Permutation "
+                f"X-Gradient: {found['rows_per_second']:,.0f} rows per second in this run. Kernel and Permutation "
                 "estimate Shapley values, which are another attribution than Integrated Gradients where features "
                 "interact, so that agreement below 1 is not an error of either; GradientExplainer estimates "
                 "Integrated Gradients."

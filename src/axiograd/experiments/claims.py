@@ -140,7 +140,7 @@ def best_prior(records: Records) -> tuple[str, Verdict]:
     if over is None:
         return "no subsample in common", "does not"
     gap, error = over
-    paper = PAPER_LEFT["x-gradient"] - PAPER_RIGHT[1]  # both of the authors' result files, not read off the figure
+    paper = PAPER_LEFT["x-gradient"] - PAPER_LEFT["eg"]
     said = f"ROC-AUC {found['x-gradient'].mean:.4f} against {found['eg'].mean:.4f}: {gap:+.4f} ± {error:.4f}"
     if further := Further.of(records):
         fresh = further.fresh

@@ -194,8 +194,21 @@ def table(records: Records) -> Table:
             rows.append(("bias-free DnCNN", form, levels[0], *[None] * 3, levels[1], error, *[None] * 4, *_cost(found)))
     gains = tuple(f"{metric} gain" for metric in METRICS)
     kept = ("top-1 %", "top-5 %", "top-1 lost", "top-5 lost", f"top-1 % at α = {CONTRAST:g}")
-    header = ("network", "form", *kept, "error against IG(128)", *gains, "processor s", "images")
-    return Table(header, tuple(rows), " ".join([NOTE, *_told(records)]))
+    header = ("network", "form", *kept, "error against IG(128)", *gains, "processor s", "images to convert")
+    return Table(header, tuple(rows), " ".join([NOTE, *_counted(records), *_told(records)]))
+
+
+def _counted(records: Records) -> list[str]:
+    """On how many images the numbers of each network rest."""
+    found = []
+    for subject in SUBJECTS[records.settings["scale"]]:
+        network = subject.family.key
+        judged = records.get(part="accuracy", network=network, form="original")
+        explained = records.get(part="attributions", network=network, form="original")
+        if judged is not None and explained is not None and "one" in explained:
+            masked = len(next(iter(explained["one"].values())))
+            found.append(f"{subject.family.label} {len(judged['top1'])}, {explained['compared']} and {masked}")
+    return [f"Images that accuracy, error and gains rest on: {'; '.join(found)}."] if found else []
 
 
 def _told(records: Records) -> list[str]:

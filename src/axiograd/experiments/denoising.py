@@ -157,7 +157,7 @@ def table(records: Records) -> Table:
 
 
 NOTE = (
-    f"PSNR in dB, mean ± standard deviation of the seeds. σ is the noise in 255ths; training had up to {TRAINED} "
+    f"PSNR in dB, mean ± standard deviation of two seeds. σ is the noise in 255ths; training had up to {TRAINED} "
     f"(published: 55). α multiplies image and noise (σ = {TRAINED}), and the output is divided by it: an X-DNN "
     "answers as at α = 1. Near: the share of |X-Gradient| of the middle pixel's output within two pixels of it; with "
     "more noise a denoiser has to average over more of the image. The regular form has no X-Gradient. The idea is "

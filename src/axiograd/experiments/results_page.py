@@ -26,7 +26,9 @@ INTRODUCTION = """# Results
 
 Every table and figure of the paper, its numbers beside ours, and what else was measured. Made from the files in
 `results/` and `benchmarks/results/` by `python -m axiograd.experiments.results_page`; a test fails when this page and
-the files differ. What an item is run with stands below it: `axiograd reproduce NAME` repeats it."""
+the files differ. What an item is run with stands below it, with the commit whose code made the numbers, or, of numbers
+older than that note, the first commit that they are "kept since". `axiograd reproduce NAME` repeats it with today's
+code; `python -m axiograd.experiments.results_page --old` lists what other code has made."""
 
 
 def page(results: Path, benchmarks: Path, docs: Path) -> str:

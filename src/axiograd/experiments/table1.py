@@ -76,9 +76,18 @@ def table(records: Records) -> Table:
     notes = " ".join(f"{name}: {NOTES[name]}" for name in found if name in NOTES)
     note = (
         "In parentheses: the paper's Table 1 (– where it says nothing; nonnegative homogeneity is its Definition 3.6). "
-        f"{agreement} {notes}"
+        f"{agreement} {notes} {_tried(found)}"
     )
     return Table(("axiom", *found), tuple(rows), note)
+
+
+def _tried(found: Mapping[str, Mapping[str, Any]]) -> str:
+    """On what, and within which tolerance of the output's scale, each method was tried."""
+    groups: dict[tuple[str, float], list[str]] = {}
+    for method, values in found.items():
+        groups.setdefault((values["models"], values["tolerance"]), []).append(method)
+    words = [f"{', '.join(names)} on {models}, {limit:.2g}" for (models, limit), names in groups.items()]
+    return f"Tried on, and allowed to be off by that part of the output's scale: {'; '.join(words)}."
 
 
 ITEM = Item("table1", "Table 1: axioms of attribution methods", plan, table, scales=("quick", "real"))

@@ -113,6 +113,10 @@ NOTE = (
 )
 
 
+_LOST = ", ".join(f"{name} {regular - x:.2f}" for name, (regular, x) in TABLE2_TOP5.items())
+PAPERS = f"The paper's lose, in points of top-5: {_LOST}."
+
+
 def lost_points(pieces: Sequence[RecordedPiece]) -> Iterator[str]:
     """What the biases of the networks trained here were worth, by data set, beside the paper's."""
     for data in dict.fromkeys(p.key["data"] for p in pieces):
@@ -125,8 +129,7 @@ def lost_points(pieces: Sequence[RecordedPiece]) -> Iterator[str]:
             mean, error = statistics.fmean(lost), statistics.stdev(lost) / math.sqrt(len(lost))
             yield f"On {data} the {len(lost)} pairs lose {mean:z.1f} ± {error:.1f} points (standard error)."
     if pieces:
-        paper = ", ".join(f"{name} {regular - x:.2f}" for name, (regular, x) in TABLE2_TOP5.items())
-        yield f"The paper's lose, in points of top-5: {paper}."
+        yield PAPERS
 
 
 def rows_of_pairs(pieces: Sequence[RecordedPiece], networks: Mapping[str, Pair]) -> list[tuple[Cell, ...]]:

@@ -21,7 +21,7 @@ from torch.utils.data import default_collate
 from axiograd.experiments import table2_training
 from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work
 from axiograd.experiments.records import Records
-from axiograd.experiments.table2 import HEADER, KINDS, NOTE, lost_points, rows_of_pairs
+from axiograd.experiments.table2 import HEADER, KINDS, NOTE, PAPERS, rows_of_pairs
 from axiograd.experiments.table2_training import NETWORKS, Pair
 from axiograd.training import Recipe, fit
 
@@ -158,7 +158,7 @@ def table(records: Records) -> Table:
     ]
     learned = f"Training loss of the last epoch, mixup included: {'; '.join(ends)}."
     rows = (*rows_of_pairs(pieces, PAIRS), *_between(records))
-    return Table(HEADER, rows, " ".join([NOTE, *lost_points(pieces), learned]))
+    return Table(HEADER, rows, f"{NOTE} {PAPERS} {learned}")
 
 
 def _between(records: Records) -> Iterator[tuple[Cell, ...]]:

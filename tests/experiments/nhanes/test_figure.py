@@ -46,7 +46,7 @@ def test_left_table_joins_blocks_and_compares_in_pairs(tmp_path):
     assert rows["X-Gradient w/o bias"][:4] == ("1", 0.78, 0.0082, 4)  # s = 0.01633, over √4
     assert rows["X-Gradient w/o bias"][4:] == (0.7673, round(0.78 - 0.7673, 4))
     # 0.02, 0.05, 0.02, 0.03: mean 0.03, s = 0.01414, over √4
-    assert "X-Gradient w/o bias minus EG: +0.0300 ± 0.0071 (paper: +0.0203)." in table.note
+    assert "X-Gradient w/o bias minus EG: +0.0300 ± 0.0071 (paper: +0.0187)." in table.note
     assert "From worst to best: Unreg < EG < X-Gradient w/o bias; as in the paper." in table.note
     assert "EG 0.1 instead of 1" in table.note
     assert "13315 rows × 106 features" in table.note
