@@ -17,7 +17,7 @@ from axiograd.experiments.nhanes.figure import PAPER_LEFT, PAPER_RIGHT, left_out
 from axiograd.experiments.nhanes.further import Further, signed
 from axiograd.experiments.paper import EFFICIENCY, FIG3_CONVERGED, TABLE2_DIFFERENCE, TABLE2_TOP5
 from axiograd.experiments.records import Records, markdown_table, read
-from axiograd.experiments.table2_recipes import PAIRS
+from axiograd.experiments.table2_training import NETWORKS
 
 Verdict = Literal["reproduces", "in part", "does not", "not judged"]
 #: Standard errors within which two means are taken for the same.
@@ -70,7 +70,7 @@ def accuracy(records: Records) -> tuple[str, Verdict]:
             lost.setdefault((data, network), []).append(value - top1[data, network, "X", seed])
     found = {pair: Average.of(values) for pair, values in lost.items()}
     said = ", ".join(
-        f"{PAIRS[n].label.split(',')[0]} on {d} {m.text(1).replace('-0.0', '0.0')}" for (d, n), m in found.items()
+        f"{NETWORKS[n].label.split(',')[0]} on {d} {m.text(1).replace('-0.0', '0.0')}" for (d, n), m in found.items()
     )
     within = [m.mean + ERRORS * (m.standard_error or 0) <= LOST for m in found.values()]
     paper = ", ".join(f"{name} {regular - x:.2f}" for name, (regular, x) in TABLE2_TOP5.items())
