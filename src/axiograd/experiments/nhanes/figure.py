@@ -92,7 +92,7 @@ def left_sentences(records: Records) -> Iterator[str]:
         same = "as in the paper" if ours == papers else f"in the paper {_order(papers)}"
         yield f"From worst to best: {_order(ours)}; {same}."
         gaps = [found[name].mean - PAPER_LEFT[name] for name in found]
-        yield "The paper's numbers are those of its authors' result files; of RRR and Grad they are read off the figure."
+        yield "The paper's numbers are of its authors' result files, those of RRR and Grad are read off the figure."
         yield f"Ours minus the paper's lie between {min(gaps):+.4f} and {max(gaps):+.4f}."
         through = [name for name in PAPER_WEIGHTS if name in found and _tried(records, name) >= len(s["grid"])]
         others = [
