@@ -169,7 +169,8 @@ def _note(settings: Mapping[str, Any]) -> str:
         "Share of the positive attribution of the true class inside the box of validation images, by the attribution "
         f"that the prior sees and by Integrated Gradients with {settings['ig_steps']} steps; attribution spread evenly "
         f"would have {settings['covered']:.1f} % inside. Mean ± standard deviation of the seeds. Time is that of the "
-        "processor per epoch relative to no prior on the same kind of network."
+        "processor per epoch relative to no prior on the same kind of network; rows were trained on different days, "
+        "so that times compare roughly."
     )
 
 

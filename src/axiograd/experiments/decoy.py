@@ -144,10 +144,12 @@ def table(records: Records) -> Table:
 
 _NOTE = (
     "Accuracy in per cent on test images whose confounder says nothing, and on those without one; mean ± standard "
-    "deviation of the seeds. Clean training has no confounder in training either. Time is processor time per "
-    "epoch relative to training without a prior on the same network. λ is the best of the grid, which is extended "
-    "where the best is at its end, on held-out training images with a random confounder (EG(32): that of EG(1); "
-    "IG(32): that of X-Gradient). CDEP penalises the region's contextual decomposition, summed over all outputs."
+    "deviation of the seeds. Clean training has no confounder in training either. Priors see the attributions of a "
+    "random combination of outputs unless the row says otherwise. Time is processor time per epoch relative to "
+    "training without a prior on the same network; rows were trained on different days and by different commits, so "
+    "that times compare roughly. λ is the best of the grid, which is extended up to twice where the best is at its "
+    "end, on held-out training images with a random confounder (EG(32): that of EG(1); IG(32): that of X-Gradient). "
+    "CDEP penalises the region's contextual decomposition, summed over all outputs."
 )
 #: Why, by what the confounder is.
 _PATCHES = (
