@@ -550,7 +550,7 @@ def test_a_graph_that_does_not_fit_is_told(held, told):
     class Large:
         graph = SimpleNamespace(initializer=[SimpleNamespace(raw_data=range(held))])
 
-        def SerializeToString(self):  # noqa: N802
+        def SerializeToString(self, deterministic):  # noqa: N802
             raise ValueError("Failed to serialize proto")
 
     with pytest.raises(ExportError, match=told):

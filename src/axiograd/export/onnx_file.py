@@ -192,7 +192,7 @@ def to_bytes(proto: onnx.ModelProto, card: Card) -> bytes:
     proto.doc_string = str(card)
     del proto.metadata_props[:]
     proto.metadata_props.add(key=KEY, value=card.to_json())
-    content: bytes = proto.SerializeToString(deterministic=True)
+    content = serialised(proto)
     tail = onnx.ModelProto()
     tail.metadata_props.add(key=DIGEST, value=hashlib.sha256(content).hexdigest())
     ending: bytes = tail.SerializeToString(deterministic=True)
@@ -237,7 +237,7 @@ def read_onnx(path: Path) -> Card:
 def serialised(proto: onnx.ModelProto) -> bytes:
     """The bytes of a graph, whose constants may take more than the weights alone."""
     try:
-        content: bytes = proto.SerializeToString()
+        content: bytes = proto.SerializeToString(deterministic=True)
     except Exception as error:  # protobuf's own type differs between its implementations, and does not say why
         held = sum(len(each.raw_data) for each in proto.graph.initializer)
         if held > MOST:
