@@ -110,8 +110,8 @@ def table(records: Records) -> Table:
 NOTE = (
     "A step is the forward pass, the loss with an L1 prior on attributions, and the backward pass; memory is what it "
     "needs beyond the model and its inputs. References are taken all at once (internal_batch_size = 32 × batch), but "
-    "in the rows that say otherwise. Seconds are the processor's, medians of interleaved rounds after ten steps with the "
-    "prior, because the first ones check the proof more often; ratios are medians of those within a round. The paper "
+    "in the rows that say otherwise. Seconds are the processor's, medians of interleaved rounds after ten steps with "
+    "the prior, because the first ones check the proof more often; ratios are medians of those within a round. The paper "
     f"(ResNet-50, batch of two, one A100): {EFFICIENCY.eg_seconds:g} s and {EFFICIENCY.eg_gigabytes:g} GB with EG(32), "
     f"{EFFICIENCY.x_gradient_seconds:g} s and {EFFICIENCY.x_gradient_gigabytes:g} GB with X-Gradient, memory of the "
     "whole process. EG(32) takes 32 times as many gradients; how much of that shows in time depends on how busy one "
