@@ -106,7 +106,7 @@ def test_expected_gradients_catches_up_where_it_is_not_behind(tmp_path, behind, 
 def test_images_are_counted_by_network(tmp_path):
     keys = [{"network": "squeezenet1_1", "form": f, "images": i} for f in "ab" for i in ([0, 4], [4, 6])]
     found = records(tmp_path, None, *((key, {}) for key in keys), ({"network": "resnet50", "image": 7}, {}))
-    assert claims.images(found) == "SqueezeNet 1.1 6, ResNet-50 1"
+    assert claims.images(found) == "6 (SqueezeNet 1.1), 1 (ResNet-50)"
 
 
 def test_every_claim_has_records_here_and_a_verdict():

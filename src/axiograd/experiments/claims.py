@@ -254,7 +254,7 @@ def images(records: Records) -> str:
         if network is not None and of is not None:
             seen.setdefault(network, set()).update(range(*of) if len(of) > 1 else of)
     labels = {family.key: family.label for families in FAMILIES.values() for family in families}
-    return ", ".join(f"{labels.get(network, network)} {len(found)}" for network, found in seen.items())
+    return ", ".join(f"{len(found)} ({labels.get(network, network)})" for network, found in seen.items())
 
 
 _LITTLE = f"no pair loses more than {LOST:g} points, two standard errors added; in part: half of the pairs"
