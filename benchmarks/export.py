@@ -133,7 +133,8 @@ def render(lines: list[dict[str, Any]]) -> str:
     rest = "; the command goes on with the others" if len(lines) < 2 * EVERY else ""
     summary = (
         f"{len(lines)} of {2 * EVERY} rows have been run, of {len({n['name'] for n in lines})} of {EVERY} "
-        f"architectures{rest}. {len(good)} exported: "
+        f"architectures{rest}. {len(good)} exported "
+        f"({len(good) / (2 * EVERY):.1%} of all): "
         f"{len(exact)} within 1e-5 on every input, {len(tied)} with ties, {len(rounded)} with rounding and no tie "
         f"({len(good) - len(compared)} of these on all inputs); "
         f"{len(quick)} are no slower than eager (wanted: at least 95 % exported, 90 % no slower). "
