@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from axiograd.experiments import claims
+from axiograd.experiments import claims, verdicts
 from axiograd.experiments.records import Records, read
 
 ROOT = Path(__file__).parents[2]
@@ -32,7 +32,7 @@ def test_lost_accuracy(tmp_path, lost, verdict):
         for seed, points in enumerate(lost)
         for kind, top1 in (("regular", 80.0), ("X", 80.0 - points))
     ]
-    said, found = claims.accuracy(records(tmp_path, None, *pieces))
+    said, found = verdicts.accuracy(records(tmp_path, None, *pieces))
     assert found == verdict
     assert f"AlexNet on d {sum(lost) / 2:.1f} ± {abs(lost[1] - lost[0]) / 2:.1f}" in said
 
@@ -60,7 +60,7 @@ def test_the_order_of_methods(tmp_path, monkeypatch, areas, verdict, said):
         ({"network": "squeezenet1_1", "form": "regular", "method": method, "images": [0, 3]}, {"KPM": values})
         for method, values in zip(("IG (128)", "Random"), areas, strict=True)
     ]
-    text, found = claims.order(records(tmp_path, None, *pieces))
+    text, found = verdicts.order(records(tmp_path, None, *pieces))
     assert found == verdict
     assert said in text
 
@@ -80,7 +80,7 @@ def test_on_par_is_judged_image_by_image(tmp_path, monkeypatch, one, many, verdi
         ({"network": "squeezenet1_1", "form": "lifted", "method": method, "images": [0, 3]}, {"KPM": values})
         for method, values in (("X-Gradient (1)", one), ("IG (128)", many))
     ]
-    assert claims.on_par(records(tmp_path, None, *pieces))[1] == verdict
+    assert verdicts.on_par(records(tmp_path, None, *pieces))[1] == verdict
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_expected_gradients_catches_up_where_it_is_not_behind(tmp_path, behind, 
         )
         for model, n in (("x-gradient", 1), *(("eg", n) for n in (1, 8, 32)))
     ]
-    said, found = claims.catching_up(records(tmp_path, {"subsamples": 3, "references": [1, 8, 32]}, *pieces))
+    said, found = verdicts.catching_up(records(tmp_path, {"subsamples": 3, "references": [1, 8, 32]}, *pieces))
     assert found == verdict
     assert f"with up to {max(behind, default=0)}, by the means" in said
 
@@ -117,8 +117,8 @@ def test_every_claim_has_records_here_and_a_verdict():
 
 def test_maps_that_change_are_said_to_change(tmp_path):
     values = {"networks": {"regular": {"change_fast": 0.05}, "stripped": {"change_fast": 0.01}}}
-    assert claims.scaled_maps(records(tmp_path, None, ({"image": 1}, values)))[1] == "does not"
-    assert claims.scaled_maps(read(ROOT / "results" / "fig4" / "real.json"))[1] == "reproduces"
+    assert verdicts.scaled_maps(records(tmp_path, None, ({"image": 1}, values)))[1] == "does not"
+    assert verdicts.scaled_maps(read(ROOT / "results" / "fig4" / "real.json"))[1] == "reproduces"
 
 
 def test_a_run_that_is_not_complete_says_so(tmp_path):
@@ -153,6 +153,6 @@ def test_further_subsamples_decide_on_the_best_prior(tmp_path, fresh, verdict):
         values["test"] = tests[key["model"]] if key["first"] == 0 else [0.7, 0.7]
         if key["first"] and key["model"] == "x-gradient":
             values["test"] = [0.7 + gap for gap in fresh]
-    said, found = claims.best_prior(records(tmp_path, {"subsamples": 2}, *pieces))
+    said, found = verdicts.best_prior(records(tmp_path, {"subsamples": 2}, *pieces))
     assert found == verdict
     assert f"+0.0250 ± 0.0050 on 2 subsamples, {sum(fresh) / 2:+.4f}" in said
