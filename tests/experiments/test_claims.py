@@ -103,6 +103,33 @@ def test_expected_gradients_catches_up_where_it_is_not_behind(tmp_path, behind, 
     assert f"with up to {max(behind, default=0)}, by the means" in said
 
 
+@pytest.mark.parametrize(("gap", "verdict"), [(0.0, "reproduces"), (-0.001, "reproduces"), (-0.02, "does not")])
+def test_a_network_without_biases_may_not_be_worse(tmp_path, gap, verdict):
+    tests = {"unregularised": [0.70, 0.72, 0.71], "unregularised-x": [0.701 + gap, 0.719 + gap, 0.71 + gap]}
+    pieces = [
+        (
+            {"model": name, "weight": 0.0, "references": 1, "first": 0, "count": 3},
+            {"val": [0.7] * 3, "test": test, "seconds": 1},
+        )
+        for name, test in tests.items()
+    ]
+    said, found = verdicts.no_worse(records(tmp_path, {"subsamples": 3}, *pieces))
+    assert found == verdict
+    assert f"{gap:+.4f} ± 0.0006" in said
+
+
+@pytest.mark.parametrize(
+    ("times", "memory", "found"),
+    [((200, 150), 5, ("reproduces", "reproduces")), ((200, 20), 3, ("in part", "does not"))],
+)
+def test_the_worst_setting_decides_how_much_is_spared(tmp_path, times, memory, found):
+    pieces = [
+        ({"network": "mlp", "what": w}, {"EG_over_prior": t}) for w, t in zip(("time", "default"), times, strict=True)
+    ]
+    given = records(tmp_path, None, *pieces, ({"network": "mlp", "what": "memory"}, {"EG": memory, "prior": 1}))
+    assert (verdicts.cheaper(given)[1], verdicts.lighter(given)[1]) == found
+
+
 def test_images_are_counted_by_network(tmp_path):
     keys = [{"network": "squeezenet1_1", "form": f, "images": i} for f in "ab" for i in ([0, 4], [4, 6])]
     found = records(tmp_path, None, *((key, {}) for key in keys), ({"network": "resnet50", "image": 7}, {}))

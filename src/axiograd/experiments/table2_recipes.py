@@ -30,8 +30,6 @@ from axiograd.training import Recipe, fit
 BATCH, COMPARED = 64, 100
 #: Of 100 epochs, after which the paper's AlexNet is trained at a tenth of its learning rate.
 STEP = 0.3
-
-
 #: What is left of the shifts b and scales of a regular Fixup-ResNet (names as in its blocks), in the forms between it
 #: and X, which has none.
 LEFT: dict[str, tuple[str, ...]] = {

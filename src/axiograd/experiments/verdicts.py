@@ -119,13 +119,8 @@ def order(records: Records) -> tuple[str, Verdict]:
 
 def best_prior(records: Records) -> tuple[str, Verdict]:
     """X-Gradient against Expected Gradients with one reference, paired; subsamples that chose no λ decide."""
-    found = {one.name: one for one in left_outcomes(records)}
-    over = found["x-gradient"].over(found["eg"])
-    if over is None:
-        return "no subsample in common", "does not"
-    gap, error = over
-    paper = PAPER_LEFT["x-gradient"] - PAPER_LEFT["eg"]
-    said = f"ROC-AUC {found['x-gradient'].mean:.4f} against {found['eg'].mean:.4f}: {gap:+.4f} ± {error:.4f}"
+    better, worse, (gap, error), paper = _of_figure_1(records, "x-gradient", "eg")
+    said = f"ROC-AUC {better:.4f} against {worse:.4f}: {gap:+.4f} ± {error:.4f}"
     if further := Further.of(records):
         fresh = further.fresh
         said += f" on {len(further.first)} subsamples, {signed(fresh)} on {fresh.n} further ones, "
@@ -139,14 +134,18 @@ def best_prior(records: Records) -> tuple[str, Verdict]:
 
 def no_worse(records: Records) -> tuple[str, Verdict]:
     """The network without biases against the regular one, both without a prior."""
-    found = {one.name: one for one in left_outcomes(records)}
-    over = found["unregularised-x"].over(found["unregularised"])
-    if over is None:
-        return "no subsample in common", "does not"
-    gap, error = over
-    paper = PAPER_LEFT["unregularised-x"] - PAPER_LEFT["unregularised"]
+    *_, (gap, error), paper = _of_figure_1(records, "unregularised-x", "unregularised")
     said = f"ROC-AUC without biases minus with them: {gap:+.4f} ± {error:.4f} (paper {paper:+.4f})"
     return said, "reproduces" if gap >= -ERRORS * error else "does not"
+
+
+def _of_figure_1(records: Records, one: str, other: str) -> tuple[float, float, tuple[float, float], float]:
+    """The means of two models, their paired difference with its error, and the paper's difference."""
+    found = {each.name: each for each in left_outcomes(records)}
+    over = found[one].over(found[other])
+    if over is None:
+        raise ValueError(f"{one} and {other} have no subsample in common.")
+    return found[one].mean, found[other].mean, over, PAPER_LEFT[one] - PAPER_LEFT[other]
 
 
 def catching_up(records: Records) -> tuple[str, Verdict]:
