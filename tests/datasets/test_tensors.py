@@ -45,3 +45,11 @@ def test_it_is_frozen_and_checks_lengths():
 
 def test_iteration_ends():
     assert len(list(make())) == 7
+
+
+def test_data_sets_compare_by_identity():
+    data = TensorData(torch.zeros(3, 2), torch.zeros(3), name="zeros")
+    other = TensorData(torch.zeros(3, 2), torch.zeros(3), name="zeros")
+    assert data == data  # noqa: PLR0124
+    assert data != other
+    assert len({data, other}) == 2

@@ -52,6 +52,12 @@ def test_every_family_is_regular_and_x():
     assert list_models("fixup_resnet1*") == [f"fixup_resnet{d}" for d in (101, 110, 152, 18)]
 
 
+def test_every_model_is_built_without_memory():
+    with torch.device("meta"):
+        for name in list_models():
+            assert all(parameter.is_meta for parameter in get_model(name).parameters())
+
+
 @pytest.mark.parametrize("name", SMALL)
 def test_one_x_model_per_family_is_certified(name):
     config, shape = SMALL[name]

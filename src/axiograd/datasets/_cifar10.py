@@ -12,11 +12,12 @@ from axiograd.errors import DataMissingError, StorageError
 
 NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 ADDRESS = "https://www.cs.toronto.edu/~kriz/cifar.html"
+TRAIN = tuple(f"data_batch_{i}.bin" for i in range(1, 6))
 FOLDERS = DataSource("CIFAR-10", "cifar10", ("train", "test"), ADDRESS, "not stated", "train/<class>/*.png")
 BINARY = DataSource(
     "CIFAR-10 (binary version)",
     "cifar-10-batches-bin",
-    ("data_batch_1.bin", "test_batch.bin"),
+    (*TRAIN, "test_batch.bin"),
     ADDRESS,
     "not stated",
 )
@@ -29,11 +30,12 @@ def cifar10(split: str = "train", root: Root = None) -> TensorData:
     if (folder := FOLDERS.locate(root)) is not None:
         return image_folder(folder / split, classes=NAMES, name=f"CIFAR-10 {split}").load()
     if (folder := BINARY.locate(root)) is not None:
-        batches = sorted(folder.glob("data_batch_*.bin")) if split == "train" else [folder / "test_batch.bin"]
-        return read_batches(batches, f"CIFAR-10 {split}")
+        names = TRAIN if split == "train" else ("test_batch.bin",)
+        return read_batches([folder / name for name in names], f"CIFAR-10 {split}")
     looked = ", ".join(map(str, (*FOLDERS.looked_in(root), *BINARY.looked_in(root))))
     raise DataMissingError(
-        f"CIFAR-10: neither train/ and test/ with a folder per class, nor data_batch_*.bin, in {looked}. "
+        f"CIFAR-10: neither train/ and test/ with a folder per class, nor all of data_batch_1.bin to "
+        f"data_batch_5.bin and test_batch.bin, in {looked}. "
         f"Get the binary version from {ADDRESS} and set AXIOGRAD_DATA to what holds {BINARY.folder}/."
     )
 

@@ -24,7 +24,7 @@ TEXT = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
 SUFFIXES = (*TEXT, ".parquet")
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class TableData(TensorData):
     """Rows of a table as a model takes them, with the `schema` that made them and, where there are some, weights."""
 

@@ -12,7 +12,7 @@ from torch.utils.data import Dataset
 from axiograd.errors import ConfigurationError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TensorData(Dataset[tuple[Tensor, ...]]):
     """Tensors with one row per sample; an item is (input, target) and then the mask, shortcut and box it has.
 

@@ -61,18 +61,18 @@ def norm(dim: int, *, homogeneous: bool) -> nn.Module:
 class Attention(nn.Module):
     """softmax(q·k/√d + bᵢ₋ⱼ)·v; homogeneous: softmax(τ·q̂·k̂ + bᵢ₋ⱼ)·v with q̂, k̂ of degree 0, and no biases.
 
-    `relative` holds the number of the relative position of every pair of tokens, [tokens, tokens], with -1 for none.
+    `relative` holds the number of the relative position of each pair of tokens, [tokens, tokens], below `positions`.
     """
 
     relative: Tensor
 
-    def __init__(self, dim: int, heads: int, relative: Tensor, *, homogeneous: bool) -> None:
+    def __init__(self, dim: int, heads: int, relative: Tensor, positions: int, *, homogeneous: bool) -> None:
         super().__init__()
         self.heads, self.homogeneous = heads, homogeneous
         self.qkv = nn.Linear(dim, 3 * dim, bias=not homogeneous)
         self.out = nn.Linear(dim, dim, bias=not homogeneous)
         self.register_buffer("relative", relative, persistent=False)
-        self.bias = nn.Parameter(torch.zeros(heads, int(relative.max()) + 1))
+        self.bias = nn.Parameter(torch.zeros(heads, positions))
         self.temperature = nn.Parameter(torch.full((heads, 1, 1), 4.0)) if homogeneous else None
         #: The last call's weights, kept only while somebody asks for them.
         self.keeps, self.weights = False, None
@@ -103,10 +103,10 @@ def _directions(x: Tensor, kept: Tensor | None) -> Tensor:
 class Block(nn.Module):
     """x + attention(norm(x)), and then x + perceptron(norm(x))."""
 
-    def __init__(self, dim: int, heads: int, relative: Tensor, *, homogeneous: bool) -> None:
+    def __init__(self, dim: int, heads: int, relative: Tensor, positions: int, *, homogeneous: bool) -> None:
         super().__init__()
         self.before = norm(dim, homogeneous=homogeneous)
-        self.attention = Attention(dim, heads, relative, homogeneous=homogeneous)
+        self.attention = Attention(dim, heads, relative, positions, homogeneous=homogeneous)
         self.between = norm(dim, homogeneous=homogeneous)
         self.first = nn.Linear(dim, 2 * dim, bias=not homogeneous)
         self.second = nn.Linear(2 * dim, dim, bias=not homogeneous)

@@ -47,7 +47,10 @@ class TextEncoder(nn.Module):
         self.positions = None if homogeneous else nn.Parameter(0.02 * torch.randn(longest, dim))
         places = torch.arange(longest)
         relative = (places[None, :] - places[:, None]).clamp(-16, 16) + 16
-        self.blocks = nn.ModuleList(Block(dim, heads, relative, homogeneous=homogeneous) for _ in range(depth))
+        positions = 17 + min(16, longest - 1)
+        self.blocks = nn.ModuleList(
+            Block(dim, heads, relative, positions, homogeneous=homogeneous) for _ in range(depth)
+        )
         self.norm = norm(dim, homogeneous=homogeneous)
         self.head = nn.Linear(dim, num_classes, bias=not homogeneous)
 
@@ -111,7 +114,10 @@ class ViT(nn.Module):
         grid = torch.stack(torch.meshgrid(torch.arange(side), torch.arange(side), indexing="ij")).flatten(1)
         away = grid[:, None, :] - grid[:, :, None] + side - 1
         relative = away[0] * (2 * side - 1) + away[1]
-        self.blocks = nn.ModuleList(Block(dim, heads, relative, homogeneous=homogeneous) for _ in range(depth))
+        positions = (2 * side - 1) ** 2
+        self.blocks = nn.ModuleList(
+            Block(dim, heads, relative, positions, homogeneous=homogeneous) for _ in range(depth)
+        )
         self.norm = norm(dim, homogeneous=homogeneous)
         self.head = nn.Linear(dim, num_classes, bias=not homogeneous)
 
