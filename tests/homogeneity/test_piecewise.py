@@ -7,8 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from axiograd._calls import read_leaves
 from axiograd.homogeneity import Certificate, certify
-from axiograd.homogeneity.inputs import take_apart
 from axiograd.homogeneity.piecewise import curved_operators
 from axiograd.homogeneity.rules.piecewise import PRODUCTS
 from axiograd.homogeneity.tracing.program import trace
@@ -30,7 +30,7 @@ def affine():
         def model(x, image, cases=cases):
             return tuple(case.function(x.clone(), image.clone()) for case in cases)
 
-        program = trace(model, take_apart(inputs(), additional_forward_args=None, wrt=None, baseline=None))
+        program = trace(model, read_leaves(inputs(), additional_forward_args=None, wrt=None, baseline=None))
         for case, output in zip(cases, program.outputs, strict=True):
             found[group, case.name] = not curved_operators(replace(program, outputs=(output,)), set(program.inputs))
     return found

@@ -1,6 +1,6 @@
 """How much each feature counts: one method per file, all with the same two calls, `attribute` and `explain`."""
 
-from axiograd._target import LinearTarget as LinearTarget
+from axiograd._calls import LinearTarget as LinearTarget
 from axiograd.attribution._euler import InexactWarning as InexactWarning
 from axiograd.attribution.attribution_dataset import AttributionDataset as AttributionDataset
 from axiograd.attribution.base import Attribution as Attribution

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import nn
 
-from axiograd._target import LinearTarget, target_rows
+from axiograd._calls import Call, LinearTarget, Model, target_rows
+from axiograd._state import unwrap
 from axiograd._typing import Target
 from axiograd.attribution._euler import Gap, euler_gap, rounding
 from axiograd.attribution._path_check import fixed
-from axiograd.attribution.arguments import Arguments, Model
 from axiograd.attribution.base import AttributionCall
 from axiograd.attribution.passes import Pass, attribution_pass, differentiate
-from axiograd.homogeneity.model import unwrap
 
 if TYPE_CHECKING:
     from axiograd.attribution.x_gradient import XGradient
@@ -39,7 +38,7 @@ def blame(method: XGradient, gap: Gap, call: AttributionCall) -> str | None:
     )
 
 
-def _again(method: XGradient, model: Model, arguments: Arguments, target: Target) -> Pass:
+def _again(method: XGradient, model: Model, arguments: Call, target: Target) -> Pass:
     """Another pass, by which nothing changes."""
     device = arguments.features[0].device
     with attribution_pass(model, device, create_graph=False, preserve=True):

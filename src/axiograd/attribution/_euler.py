@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from axiograd.attribution.arguments import Model
+from axiograd._calls import Model
+from axiograd._state import all_tensors
 from axiograd.attribution.passes import FINE, adds_up, summed, sums
-from axiograd.homogeneity.running import all_tensors
 
 
 class InexactWarning(UserWarning):

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from axiograd._target import LinearTarget, target_rows
+from axiograd._calls import LinearTarget, target_rows
+from axiograd._state import all_modules, preserved_buffers, with_buffers
 from axiograd._typing import Target
 from axiograd.attribution.base import Attribution, AttributionCall
 from axiograd.attribution.passes import check_finite, gradient, leaves, run
-from axiograd.homogeneity.running import all_modules, preserved_buffers, with_buffers
 
 #: Rows in one pass when the user does not say, and numbers in them if rows are small: enough to keep the cores busy,
 #: few enough to fit in the caches.

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from axiograd._target import LinearTarget, target_rows
+from axiograd._calls import LinearTarget, target_rows
+from axiograd._state import all_modules
 from axiograd._typing import Target
 from axiograd.attribution.passes import gradient, run
 from axiograd.homogeneity.refutation import MODEST_PATH, PATH, path_error
-from axiograd.homogeneity.running import all_modules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -19,11 +19,11 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from axiograd._calls import Call
 from axiograd._functions import own_values
-from axiograd.attribution.arguments import Arguments
+from axiograd._state import all_modules
 from axiograd.homogeneity.certification import Proof
 from axiograd.homogeneity.rules.registry import REVISIONS
-from axiograd.homogeneity.running import all_modules
 
 #: Proofs kept, and shapes that are known to be covered by one: oldest first out.
 _PROOFS, _SHAPES = 8, 256
@@ -103,7 +103,7 @@ def alike(a: list[Any], b: list[Any]) -> bool:
         return len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))
 
 
-def signature(arguments: Arguments) -> tuple[Any, list[tuple[int, ...] | None]]:
+def signature(arguments: Call) -> tuple[Any, list[tuple[int, ...] | None]]:
     """What a proof depends on of a call besides the model: kinds of all arguments, and shapes of the tensors."""
     kinds: list[Any] = [arguments.slots, *arguments.keyword]
     shapes: list[tuple[int, ...] | None] = []

@@ -12,15 +12,14 @@ from typing import Any, ClassVar, Literal, overload
 import torch
 from torch import Tensor
 
-from axiograd._target import LinearTarget, select
+from axiograd._calls import Call, LinearTarget, Model, read_call, select
+from axiograd._state import PARALLEL, runnable, unwrap_parallel
 from axiograd._typing import Inputs, Target
-from axiograd.attribution.arguments import Arguments, Model
 from axiograd.attribution.captum_calls import called_as_in_captum
 from axiograd.attribution.layer import FromLayer, Layer
 from axiograd.attribution.passes import Pass, attribution_pass, detached, differentiate, run, summed
 from axiograd.attribution.results import Completeness, Explanation
 from axiograd.errors import BaselineError, ConfigurationError, DisconnectedError
-from axiograd.homogeneity.model import PARALLEL, out_of_parallel, runnable
 
 
 @dataclass(eq=False, slots=True)
@@ -30,7 +29,7 @@ class AttributionCall:
     model: Model
     inputs: Inputs
     additional: Any
-    arguments: Arguments
+    arguments: Call
     target: Target
     baselines: tuple[Tensor, ...]
     create_graph: bool
@@ -117,7 +116,7 @@ class Attribution(ABC):
         """The scalar per sample that is attributed."""
         return select(outputs, target, batch)
 
-    def _read_baselines(self, baselines: Any, arguments: Arguments) -> tuple[Tensor, ...]:
+    def _read_baselines(self, baselines: Any, arguments: Call) -> tuple[Tensor, ...]:
         """Methods that have no other baseline than zero accept only that."""
         read = arguments.fill(baselines, "baselines")
         if any(bool(b.any()) for b in read):
@@ -238,12 +237,12 @@ class Attribution(ABC):
             )
         with torch.inference_mode(mode=False) if torch.is_inference_mode_enabled() else nullcontext():
             if self.layer is not None and isinstance(self._function, FromLayer):
-                given = Arguments.read(inputs, additional).prepared(create_graph=create_graph)
+                given = read_call(inputs, additional, check=False).prepared(create_graph=create_graph)
                 arguments = self._function.outputs_at(given, create_graph=create_graph)
                 baselines = self._function.baselines_at(baselines, given)
                 inputs, additional = arguments.positional, arguments.keyword
             else:
-                arguments = Arguments.ensure(inputs, additional).prepared(create_graph=create_graph)
+                arguments = read_call(inputs, additional).prepared(create_graph=create_graph)
             read = tuple(_ordinary(b) for b in self._read_baselines(baselines, arguments))
             if isinstance(target, Tensor):
                 target = _ordinary(target)
@@ -253,7 +252,7 @@ class Attribution(ABC):
             inputs = arguments.features[0]
         model = self._function
         if not create_graph and isinstance(model, PARALLEL):
-            model = out_of_parallel(model)
+            model = unwrap_parallel(model)
         return self._admit(
             AttributionCall(model, inputs, additional, arguments, target, read, create_graph, wants_outputs)
         )

@@ -14,14 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from axiograd._calls import Call, LinearTarget, Model, logits, select
 from axiograd._extras import optional
-from axiograd._target import LinearTarget, logits, select
+from axiograd._state import all_modules, module_of, running_eagerly
 from axiograd._typing import Target
-from axiograd.attribution.arguments import Arguments, Model
 from axiograd.attribution.base import Attribution, AttributionCall, Computed, private_generator
 from axiograd.attribution.passes import check_finite, run
 from axiograd.errors import BaselineError, ConfigurationError
-from axiograd.homogeneity.running import all_modules, module_of, running_eagerly
 from axiograd.homogeneity.tracing.surroundings import attributes_restored
 
 #: What the two calls pass themselves.
@@ -123,7 +122,7 @@ class CaptumMethod(Attribution):
         kinds = (self._attr.GradientShap, self._attr.DeepLiftShap)
         return isinstance(self.method, kinds) or (isinstance(self.method, type) and issubclass(self.method, kinds))
 
-    def _read_baselines(self, baselines: Any, arguments: Arguments) -> tuple[Tensor, ...]:
+    def _read_baselines(self, baselines: Any, arguments: Call) -> tuple[Tensor, ...]:
         if baselines is None:
             return ()
         if not self._takes_distribution():

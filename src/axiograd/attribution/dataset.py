@@ -13,10 +13,11 @@ from typing import Any, Literal
 
 import torch
 
+from axiograd._calls import read_call
+from axiograd._state import module_of
 from axiograd._typing import Target
 from axiograd._version import __version__
 from axiograd.attribution._batches import Split, cheap_to_read, check_order, numbered, split_batch, to_device
-from axiograd.attribution.arguments import Arguments
 from axiograd.attribution.attribution_dataset import AttributionDataset
 from axiograd.attribution.base import Attribution
 from axiograd.attribution.expected_gradients import ExpectedGradients
@@ -24,7 +25,6 @@ from axiograd.attribution.references import _Loader
 from axiograd.attribution.rows import Rows, rows_of
 from axiograd.attribution.store import Index, Store
 from axiograd.errors import ConfigurationError, InputError, StorageError
-from axiograd.homogeneity.running import module_of
 from axiograd.runs.differences import plain, refuse_other
 from axiograd.runs.digests import digest
 from axiograd.runs.identity import describe
@@ -150,7 +150,7 @@ class _Run:
         if found is not None:
             refuse_other(self.store.folder, found.run, run, "Choose another folder, or delete that one.")
             return found
-        arguments = Arguments.ensure(self.split(batch)[0], self.additional)
+        arguments = read_call(self.split(batch)[0], self.additional)
         kind = "tensor" if arguments.single else "tuple" if isinstance(arguments.slots[0], int) else "dict"
         structure = {"kind": kind, "slots": list(arguments.slots), "n_inputs": arguments.n_inputs}
         index = Index(run, structure, _start_seed(self.method))

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from axiograd._calls import Call, Model, zeros_like
 from axiograd.attribution._path import PathMethod, PathStep, integrate
-from axiograd.attribution.arguments import Arguments, Model, zeros_like
 from axiograd.attribution.base import AttributionCall, Computed, private_generator
 from axiograd.attribution.integrated_gradients import check_count, check_rows
 from axiograd.attribution.layer import Layer
@@ -61,7 +61,7 @@ class ExpectedGradients(PathMethod):
         outputs = run(call.model, call.arguments, call.arguments.features) if call.wants_outputs else None
         return Computed(integrate(self, call, steps, self.internal_batch_size), outputs, drawn)
 
-    def _draw(self, arguments: Arguments, generator: torch.Generator | None) -> list[tuple[Tensor, ...]]:
+    def _draw(self, arguments: Call, generator: torch.Generator | None) -> list[tuple[Tensor, ...]]:
         features, batch = arguments.features, arguments.batch
         drawn = self.references.draw(batch * self.n_samples, len(features), generator)
         for x, r in zip(features, drawn, strict=True):
@@ -72,7 +72,7 @@ class ExpectedGradients(PathMethod):
         per_input = [r.to(x).split(batch) for x, r in zip(features, drawn, strict=True)]
         return list(zip(*per_input, strict=True))
 
-    def _read_baselines(self, baselines: Any, arguments: Arguments) -> tuple[Tensor, ...]:
+    def _read_baselines(self, baselines: Any, arguments: Call) -> tuple[Tensor, ...]:
         if baselines is not None:
             raise BaselineError("ExpectedGradients draws its baselines from references=...; baselines= is not used.")
         return zeros_like(arguments.features)

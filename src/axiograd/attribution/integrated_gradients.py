@@ -10,9 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from axiograd._calls import Call, Model
 from axiograd._typing import Inputs, Target
 from axiograd.attribution._path import PathMethod, PathStep, integrate
-from axiograd.attribution.arguments import Arguments, Model
 from axiograd.attribution.base import AttributionCall, Computed
 from axiograd.attribution.captum_calls import called_as_in_captum
 from axiograd.attribution.layer import Layer
@@ -99,7 +99,7 @@ class IntegratedGradients(PathMethod):
         outputs = run(call.model, call.arguments, call.arguments.features) if call.wants_outputs else None
         return Computed(integrate(self, call, steps, self.internal_batch_size), outputs)
 
-    def _read_baselines(self, baselines: Any, arguments: Arguments) -> tuple[Tensor, ...]:
+    def _read_baselines(self, baselines: Any, arguments: Call) -> tuple[Tensor, ...]:
         return arguments.fill(baselines, "baselines")
 
 

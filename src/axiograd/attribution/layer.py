@@ -13,13 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from axiograd._calls import Call, Model, is_floating
 from axiograd._names import choose_from
-from axiograd.attribution.arguments import Arguments, Model
+from axiograd._state import PARALLEL, compiled_from, modules_behind
 from axiograd.attribution.passes import attribution_pass
 from axiograd.errors import BaselineError, ConfigurationError, InputError
-from axiograd.homogeneity.inputs import is_floating
-from axiograd.homogeneity.model import PARALLEL
-from axiograd.homogeneity.running import compiled_from, modules_behind
 
 #: A module of the model, by its name or itself, or several.
 Layer: TypeAlias = str | nn.Module | Sequence[str | nn.Module]
@@ -91,7 +89,7 @@ class FromLayer(nn.Module):
             raise InputError(self._other_count("fewer"))
         return found
 
-    def outputs_at(self, arguments: Arguments, *, create_graph: bool = False) -> Arguments:
+    def outputs_at(self, arguments: Call, *, create_graph: bool = False) -> Call:
         """The call of this function that equals the given call of the model: what the layer returns comes first."""
         found: list[Tensor] = []
 
@@ -122,9 +120,9 @@ class FromLayer(nn.Module):
                 )
         values = tuple(h if create_graph else h.detach() for h in found)
         n = len(values)
-        return Arguments((*values, *arguments.positional), arguments.keyword, tuple(range(n)), n == 1, n)
+        return Call((*values, *arguments.positional), arguments.keyword, tuple(range(n)), n == 1, n)
 
-    def baselines_at(self, baselines: Any, arguments: Arguments) -> Any:
+    def baselines_at(self, baselines: Any, arguments: Call) -> Any:
         """Baselines for the layer's output; token ids are inputs, and become what the layer returns for them."""
         given = baselines if isinstance(baselines, tuple | list) else (baselines,)
         by_name = isinstance(baselines, dict)
@@ -142,7 +140,7 @@ class FromLayer(nn.Module):
         found = self.outputs_at(replace(arguments, positional=tuple(positional), keyword=keyword))
         return tuple(found.features)
 
-    def _run(self, arguments: Arguments, hook: Callable[[Any], Any], *, create_graph: bool) -> None:
+    def _run(self, arguments: Call, hook: Callable[[Any], Any], *, create_graph: bool) -> None:
         """One pass by which nothing changes; the pass that counts draws the same numbers again."""
         device = next((v.device for v in pytree.tree_leaves(arguments.values()) if isinstance(v, Tensor)), None)
         with ExitStack() as stack:
@@ -155,7 +153,7 @@ class FromLayer(nn.Module):
             stack.enter_context(suppress(_ReachedError))
             self.model(*arguments.positional, **arguments.keyword)
 
-    def _refuse_chains(self, arguments: Arguments, count: int) -> None:
+    def _refuse_chains(self, arguments: Call, count: int) -> None:
         """Raise if one of several outputs is made from another: they cannot be held apart."""
         if count == 1:
             return

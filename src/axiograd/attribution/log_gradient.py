@@ -8,9 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from axiograd._target import logits, select
+from axiograd._calls import Model, logits, select
 from axiograd._typing import Target
-from axiograd.attribution.arguments import Model
 from axiograd.attribution.base import SinglePass
 from axiograd.attribution.layer import Layer
 from axiograd.errors import ConfigurationError

@@ -7,9 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from axiograd._target import logits
-from axiograd.attribution.arguments import Model
-from axiograd.homogeneity.running import all_modules
+from axiograd._calls import Model, logits
+from axiograd._state import all_modules
 
 _IMAGE_DIMS = 4
 #: Numbers of one pass on a processor, eight photos: with 64, which overflow its caches, each costs SqueezeNet twice as

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
+from axiograd._calls import Model
 from axiograd._names import choose_from
-from axiograd.attribution.arguments import Model
 from axiograd.attribution.base import Attribution
 from axiograd.attribution.expected_gradients import ExpectedGradients
 from axiograd.attribution.gradient import Gradient

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from axiograd.attribution.arguments import Arguments, Model
+from axiograd._calls import Call, Model
+from axiograd._state import preserved_buffers, with_buffers
 from axiograd.attribution.base import Attribution, AttributionCall, Computed
 from axiograd.attribution.integrated_gradients import check_count
 from axiograd.attribution.layer import Layer
 from axiograd.attribution.passes import run
 from axiograd.errors import ConfigurationError
-from axiograd.homogeneity.running import preserved_buffers, with_buffers
 
 #: A window without a size is this part of an axis.
 PART = 8
@@ -91,5 +91,5 @@ class Occlusion(Attribution):
             count[window[1:]] += 1
         return (total / count).to(x.dtype)
 
-    def _read_baselines(self, baselines: Any, arguments: Arguments) -> tuple[Tensor, ...]:
+    def _read_baselines(self, baselines: Any, arguments: Call) -> tuple[Tensor, ...]:
         return arguments.fill(baselines, "baselines")

@@ -15,16 +15,15 @@ from torch import Tensor, nn
 from torch.backends import cuda as attention
 from torch.utils import _pytree as pytree
 
-from axiograd.attribution.arguments import Arguments, Model
-from axiograd.errors import DisconnectedError, NotFiniteError
-from axiograd.homogeneity.running import (
-    TRAFFIC,
+from axiograd._calls import Call, Model
+from axiograd._state import (
+    TRACE_LOCK,
     all_modules,
     compiled_from,
-    own_buffers,
     preserved_buffers,
     with_buffers,
 )
+from axiograd.errors import DisconnectedError, NotFiniteError
 from axiograd.homogeneity.tracing.failure import wrong_format
 from axiograd.homogeneity.tracing.private_torch import branches_run_plainly
 
@@ -53,7 +52,7 @@ def leaves(features: Sequence[Tensor], *, create_graph: bool) -> tuple[Tensor, .
     return tuple(x if create_graph and x.requires_grad else x.detach().requires_grad_() for x in features)
 
 
-def run(model: Model, arguments: Arguments, features: Sequence[Tensor]) -> Any:
+def run(model: Model, arguments: Call, features: Sequence[Tensor]) -> Any:
     """Call the model on copies, so that a layer that works in place changes neither leaves nor the user's tensors."""
     # Compiled code works on copies anyway, and its tracer warns about tensors that are not leaves.
     compiled = compiled_from(model) is not None
@@ -66,7 +65,7 @@ def run(model: Model, arguments: Arguments, features: Sequence[Tensor]) -> Any:
         raise wrong from error
 
 
-def differentiate(model: Model, arguments: Arguments, score: Score, *, create_graph: bool) -> Pass:
+def differentiate(model: Model, arguments: Call, score: Score, *, create_graph: bool) -> Pass:
     """∂ score / ∂ feature for every sample, with a graph to the parameters if ``create_graph``."""
     x = leaves(arguments.features, create_graph=create_graph)
     outputs = run(model, arguments, x)
@@ -253,10 +252,10 @@ class attribution_pass(AbstractContextManager[None]):  # noqa: N801 - used as a 
             self._within(torch.backends.cudnn.flags(enabled=False))
         if self._preserve:
             self._undo.append(_random_state_kept(device))
-        if owners := with_buffers(self._model):
-            self._within(preserved_buffers(owners) if self._preserve else own_buffers(owners))
-        TRAFFIC.enter()
-        self._undo.append(TRAFFIC.leave)
+        TRACE_LOCK.acquire()
+        self._undo.append(TRACE_LOCK.release)
+        if self._preserve and (owners := with_buffers(self._model)):
+            self._within(preserved_buffers(owners))
 
     def _within(self, context: AbstractContextManager[Any]) -> None:
         context.__enter__()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from axiograd.attribution.arguments import Model
+from axiograd._calls import Model
 from axiograd.attribution.base import Attribution, AttributionCall, Computed, private_generator
 from axiograd.attribution.layer import Layer
 from axiograd.attribution.passes import run

@@ -8,9 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from axiograd._target import LinearTarget, logits
+from axiograd._calls import LinearTarget, logits, read_call
 from axiograd._typing import Target
-from axiograd.attribution.arguments import Arguments
 from axiograd.attribution.base import Attribution, SinglePass
 from axiograd.attribution.passes import run
 from axiograd.attribution.random_attribution import RandomAttribution
@@ -38,7 +37,7 @@ def rows_of(
 ) -> dict[str, Tensor]:
     """Attribute one batch."""
     explanation, chosen = _explained(method, inputs, label, target, call)
-    arguments = Arguments.ensure(inputs, call["additional_forward_args"])
+    arguments = read_call(inputs, call["additional_forward_args"])
     packed: Any = explanation.attributions
     by_slot = {arguments.slots[0]: packed} if arguments.single else {slot: packed[slot] for slot in arguments.slots}
     rows = {}

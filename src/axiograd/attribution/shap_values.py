@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from axiograd._calls import read_call, select
 from axiograd._extras import optional
-from axiograd._target import select
-from axiograd.attribution.arguments import Arguments
 from axiograd.errors import InputError
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ def to_shap(explanation: Explanation, names: Sequence[str] | None = None) -> Any
     """
     if explanation.inputs is None:
         raise InputError("the explanation does not hold its inputs, which shap's plots show: make it by explain(…).")
-    arguments = Arguments.ensure(explanation.inputs)
+    arguments = read_call(explanation.inputs)
     if len(arguments.features) != 1:
         raise InputError(f"shap explains one input, and the model has {len(arguments.features)}.")
     (data,), values = arguments.features, explanation.attributions

@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from axiograd._target import LinearTarget, logits
+from axiograd._calls import Call, LinearTarget, Model, logits, read_leaves, zeros_like
+from axiograd._state import unwrap, unwrap_parallel
 from axiograd._typing import Target
 from axiograd.attribution._blame import blame
 from axiograd.attribution._euler import Gap, InexactWarning, euler_gap, rounding
 from axiograd.attribution._path_check import path_gap
 from axiograd.attribution._proof import Memory, alike, held, signature
-from axiograd.attribution.arguments import Arguments, Model, zeros_like
 from axiograd.attribution.base import Attribution, AttributionCall, Computed
 from axiograd.attribution.captum_calls import called_as_in_captum
 from axiograd.attribution.layer import FromLayer, Layer
@@ -29,8 +29,6 @@ from axiograd.errors import BaselineError, ConfigurationError, NotHomogeneousErr
 from axiograd.homogeneity import Certificate
 from axiograd.homogeneity.certification import prove
 from axiograd.homogeneity.conversion.lift import Lifted, energy_share
-from axiograd.homogeneity.inputs import take_apart
-from axiograd.homogeneity.model import out_of_parallel, unwrap
 from axiograd.homogeneity.tracing.surroundings import attributes_restored
 
 
@@ -161,7 +159,7 @@ class XGradient(Attribution):
         def guard() -> Any:
             return attribution_pass(call.model, call.arguments.features[0].device, create_graph=False, preserve=True)
 
-        looked = replace(call, model=out_of_parallel(call.model), arguments=call.arguments.prepared(create_graph=False))
+        looked = replace(call, model=unwrap_parallel(call.model), arguments=call.arguments.prepared(create_graph=False))
         with torch.enable_grad(), attributes_restored(looked.model):
             off = path_gap(self, looked, rows, guard)
         self._memory.spent += time.perf_counter() - started
@@ -233,7 +231,7 @@ class XGradient(Attribution):
         found = self._memory.find(model, key, shapes)
         if found is None:
             # What is attributed is what scales; complex tensors and tensors inside lists are constants.
-            arguments = take_apart(
+            arguments = read_leaves(
                 call.inputs,
                 baseline=self.baseline,
                 additional_forward_args=call.additional,
@@ -251,11 +249,11 @@ class XGradient(Attribution):
         for known, module in self._read_outs:
             if module.readout is readout or alike(known, parts):
                 return module
-        module = ReadOut(out_of_parallel(self._function), readout)
+        module = ReadOut(unwrap_parallel(self._function), readout)
         self._read_outs = [*self._read_outs[-_READ_OUTS:], (parts, module)]
         return module
 
-    def _read_baselines(self, baselines: Any, arguments: Arguments) -> tuple[Tensor, ...]:
+    def _read_baselines(self, baselines: Any, arguments: Call) -> tuple[Tensor, ...]:
         if self.baseline is None and baselines is None:
             return zeros_like(arguments.features)
         own = arguments.fill(self.baseline, "baseline")

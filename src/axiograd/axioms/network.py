@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from axiograd._target import logits
+from axiograd._calls import logits
 from axiograd.errors import TargetError
 
 

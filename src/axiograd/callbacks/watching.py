@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from axiograd._state import in_mode
 from axiograd._typing import Inputs, Target
 from axiograd.attribution import Attribution, Explanation, XGradient
 from axiograd.errors import ConfigurationError, InputError, MissingExtraError
-from axiograd.homogeneity.running import in_mode
 from axiograd.report import feature_bars, heatmap
 
 _IMAGES, _TABLE, _COLOURS = 4, 2, {1, 3}

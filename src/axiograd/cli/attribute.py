@@ -245,8 +245,8 @@ def _matched(given: Given, source: Source, file: Path | None, target: str) -> tu
     """The source with the model's classes as labels, and what is attributed."""
     from dataclasses import replace
 
+    from axiograd._state import like_of
     from axiograd.cli.attributing import scores_of
-    from axiograd.homogeneity.model import like_of
     from axiograd.scale.attribute import first_sample
 
     assert isinstance(source, Relabelled)  # noqa: S101  # made above

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from axiograd._target import class_scores
+from axiograd._calls import class_scores
+from axiograd._state import like_of
 from axiograd.attribution import Attribution, Completeness, Gradient, XGradient
 from axiograd.attribution.methods import METHODS, find_method
 from axiograd.cli.classes import ClassNames
@@ -21,7 +22,6 @@ from axiograd.cli.samples import Samples
 from axiograd.errors import ConfigurationError, NotHomogeneousError, TargetError
 from axiograd.homogeneity import certify
 from axiograd.homogeneity.conversion.lift import Lifted, energy_share
-from axiograd.homogeneity.model import like_of
 
 if TYPE_CHECKING:
     from axiograd.homogeneity import Certificate

@@ -152,7 +152,7 @@ def _convert(model: nn.Module, x: Tensor, images: Tensor | None, how: str) -> tu
 
 def spread(samples: Samples, model: nn.Module, n: int) -> tuple[list[int], Tensor, str]:
     """Places and inputs of some samples, spread over what was given, and in words what they are."""
-    from axiograd.homogeneity.model import like_of
+    from axiograd._state import like_of
 
     step = max(1, len(samples) // n)
     rows = range(0, len(samples), step)[:n]

@@ -142,10 +142,10 @@ def _explain(
     """Sample after sample: attributed, drawn, stored, and forgotten but for its numbers."""
     from functools import cache
 
+    from axiograd._state import like_of
     from axiograd.attribution.methods import METHODS
     from axiograd.cli.attributing import attribute
     from axiograd.cli.picturing import Story, album
-    from axiograd.homogeneity.model import like_of
 
     @cache
     def names(n_outputs: int) -> ClassNames:

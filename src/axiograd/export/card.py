@@ -11,11 +11,11 @@ from dataclasses import asdict, dataclass, field
 import torch
 from torch import Tensor, nn
 
+from axiograd._calls import Model
+from axiograd._state import unwrap
 from axiograd._version import __version__
-from axiograd.attribution.arguments import Model
 from axiograd.errors import StorageError
 from axiograd.homogeneity import Certificate
-from axiograd.homogeneity.model import unwrap
 from axiograd.homogeneity.tracing.program import AsModule
 
 FORMAT = 1

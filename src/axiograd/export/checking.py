@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from axiograd.attribution.arguments import Arguments
+from axiograd._calls import Call
 from axiograd.errors import ExportError
 from axiograd.export.card import Check
 from axiograd.export.joint import IMAGES
@@ -76,7 +76,7 @@ def check(
     )
 
 
-def _unseen(subject: CheckedModel, sizes: Sequence[int], generator: torch.Generator) -> Iterator[Arguments]:
+def _unseen(subject: CheckedModel, sizes: Sequence[int], generator: torch.Generator) -> Iterator[Call]:
     """Rows of the examples' mean and spread; what is not attributed is taken over."""
     for size in sizes:
         times = -(-size // subject.arguments.batch)
@@ -93,7 +93,7 @@ def _like(feature: Tensor, generator: torch.Generator) -> Tensor:
     return (torch.randn(feature.shape, generator=generator) * float(spread) + float(feature.mean())).to(feature)
 
 
-def _one(subject: CheckedModel, arguments: Arguments, row: int) -> Arguments:
+def _one(subject: CheckedModel, arguments: Call, row: int) -> Call:
     """One row, as often as a graph with a fixed batch wants it."""
     return arguments.rows(slice(row, row + 1), 1 if subject.joint.dynamic[-1] else arguments.batch)
 
@@ -104,7 +104,7 @@ def _one_asked(subject: CheckedModel, ask: Tensor, row: int) -> Tensor:
 
 
 def _check_largest(
-    subject: CheckedModel, arguments: Arguments, runner: Runner, found: dict[str, Tensor], tolerance: float
+    subject: CheckedModel, arguments: Call, runner: Runner, found: dict[str, Tensor], tolerance: float
 ) -> None:
     """Asked for −1, the graph explains the largest of its own outputs."""
     if subject.asked == "weights":

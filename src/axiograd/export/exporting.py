@@ -13,9 +13,9 @@ from typing import Any, get_args
 import torch
 from torch.nn import functional as F
 
-from axiograd._target import logits
+from axiograd._calls import Call, Model, logits, read_call
+from axiograd._state import all_modules, unwrap
 from axiograd._typing import Inputs
-from axiograd.attribution.arguments import Arguments, Model
 from axiograd.attribution.passes import attribution_pass
 from axiograd.attribution.x_gradient import ReadOut
 from axiograd.datasets import Preprocess
@@ -25,8 +25,6 @@ from axiograd.export.checking import check
 from axiograd.export.joint import IMAGES, Asked, Joint, join, narrowed
 from axiograd.export.subject import CheckedModel
 from axiograd.homogeneity import Certificate, certify
-from axiograd.homogeneity.model import unwrap
-from axiograd.homogeneity.running import all_modules
 from axiograd.runs.files import check_writable, write_atomically
 
 TOLERANCE = 1e-5
@@ -78,7 +76,7 @@ def export_onnx(
     if inside and isinstance(preprocessing, Preprocess):
         from axiograd.export.inside import check_fit
 
-        check_fit(preprocessing, Arguments.ensure(example_inputs, additional_forward_args).features, sizes=sizes)
+        check_fit(preprocessing, read_call(example_inputs, additional_forward_args).features, sizes=sizes)
     if contrast and (not inside or baseline is not None):
         raise ConfigurationError("contrast=True is for files with inside=True and a baseline of zero.")
     with evaluating(model):
@@ -241,7 +239,7 @@ def make(
     if asked not in get_args(Asked):
         raise ConfigurationError(f"target={asked!r}: choose one of {', '.join(get_args(Asked))}.")
     model = unwrap(model)
-    arguments = Arguments.ensure(example_inputs, additional).prepared(create_graph=False)
+    arguments = read_call(example_inputs, additional).prepared(create_graph=False)
     baselines = None
     if baseline is not None:
         filled = arguments.fill(baseline, "baseline")
@@ -271,7 +269,7 @@ def make(
     return CheckedModel(model, arguments, baselines, certificate, asked, joint)
 
 
-def _takes_any_batch(model: Model, arguments: Arguments) -> bool:
+def _takes_any_batch(model: Model, arguments: Call) -> bool:
     """Whether one row and three rows run; a model that writes its batch down is exported with that batch."""
     try:
         for rows in (arguments.rows(slice(0, 1)), arguments.rows(slice(0, 1), 3)):
@@ -281,14 +279,14 @@ def _takes_any_batch(model: Model, arguments: Arguments) -> bool:
     return True
 
 
-def _run_elsewhere(model: Model, arguments: Arguments, *, wider: bool = False) -> None:
+def _run_elsewhere(model: Model, arguments: Call, *, wider: bool = False) -> None:
     """Run the model on other sizes than the examples'; by which nothing changes."""
     features = [F.pad(x, (3, 4, 5, 6)) if wider and x.dim() == IMAGES else x for x in arguments.features]
     with attribution_pass(model, features[0].device, create_graph=False, preserve=True), torch.no_grad():
         arguments.call(model, [x.clone() for x in features])
 
 
-def _certified(model: Model, inputs: Inputs, baseline: Any, additional: Any, arguments: Arguments) -> Certificate:
+def _certified(model: Model, inputs: Inputs, baseline: Any, additional: Any, arguments: Call) -> Certificate:
     def proof(one: Model) -> Certificate:
         return certify(one, inputs, baseline=baseline, additional_forward_args=additional, wrt=arguments.slots)
 

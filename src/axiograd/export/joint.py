@@ -20,8 +20,7 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
-from axiograd._target import logits
-from axiograd.attribution.arguments import Arguments, Model
+from axiograd._calls import Call, Model, logits
 from axiograd.errors import BaselineError, DisconnectedError, ExportError, InputError
 from axiograd.export.backward import decompositions, write_plainly
 from axiograd.homogeneity.tracing.aliases import read_as_functional, remove_idle_dropout
@@ -61,7 +60,7 @@ class Joint:
 class _Flat(nn.Module):
     """The model as a function of tensors alone, in the order of the graph's inputs, returning its logits."""
 
-    def __init__(self, model: Model, arguments: Arguments, where: Sequence[int | str]) -> None:
+    def __init__(self, model: Model, arguments: Call, where: Sequence[int | str]) -> None:
         super().__init__()
         self.model = model if isinstance(model, nn.Module) else AsModule(model)
         self._arguments, self._where = arguments, tuple(where)
@@ -78,7 +77,7 @@ class _Flat(nn.Module):
 
 def join(
     model: Model,
-    arguments: Arguments,
+    arguments: Call,
     *,
     degree: float,
     baselines: Sequence[Tensor] | None,
@@ -269,7 +268,7 @@ def _other_than(taken: set[str], name: str) -> str:
     return name
 
 
-def tensor_slots(arguments: Arguments) -> tuple[list[int | str], list[str]]:
+def tensor_slots(arguments: Call) -> tuple[list[int | str], list[str]]:
     """Where the tensors of a call are, and what the graph calls them; everything else is a constant."""
     every: list[tuple[int | str, Any]] = [*enumerate(arguments.positional), *arguments.keyword.items()]
     for slot, value in every:
@@ -320,7 +319,7 @@ def _check_open(name: str, tensor: Tensor, lost: set[int]) -> None:
         )
 
 
-def _check_pool(pool: Any, arguments: Arguments) -> None:
+def _check_pool(pool: Any, arguments: Call) -> None:
     wrong = [tuple(feature.shape) for feature in arguments.features if feature.dim() != IMAGES]
     if isinstance(pool, bool) or not isinstance(pool, int) or pool < 1 or wrong:
         raise InputError(

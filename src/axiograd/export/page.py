@@ -13,7 +13,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from axiograd.attribution.arguments import Model
+from axiograd._calls import Model
 from axiograd.datasets import Preprocess
 from axiograd.errors import ConfigurationError, DataMissingError, InputError, StorageError
 from axiograd.export.card import Card

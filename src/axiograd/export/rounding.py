@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.utils import _pytree as pytree
 
-from axiograd.attribution.arguments import Arguments
+from axiograd._calls import Call
 from axiograd.errors import ExportError
 from axiograd.export.subject import CheckedModel, Runner, eager, named, relative
 
@@ -48,7 +48,7 @@ class Excuse:
 
 def excuse(
     subject: CheckedModel,
-    row: Arguments,
+    row: Call,
     ask: Tensor,
     off: Mapping[str, float],
     *,
@@ -106,7 +106,7 @@ def _apart(found: Sequence[Tensor], expected: Sequence[Tensor]) -> dict[str, flo
 
 def _doubts(
     subject: CheckedModel,
-    row: Arguments,
+    row: Call,
     ask: Tensor,
     off: Mapping[str, float],
     tolerance: float,
@@ -133,7 +133,7 @@ def _doubts(
 
 
 def _against_float64(
-    subject: CheckedModel, row: Arguments, ask: Tensor, tolerance: float, generator: torch.Generator
+    subject: CheckedModel, row: Call, ask: Tensor, tolerance: float, generator: torch.Generator
 ) -> dict[str, float]:
     """How far the model's own answer is from that in float64; which the graph has to give as well."""
     nothing = {"outputs": 0.0, "attributions": 0.0}
@@ -162,7 +162,7 @@ def _against_float64(
 
 
 def _with_its_gates(
-    subject: CheckedModel, row: Arguments, ask: Tensor, runner: Runner, generator: torch.Generator
+    subject: CheckedModel, row: Call, ask: Tensor, runner: Runner, generator: torch.Generator
 ) -> tuple[dict[str, float], dict[str, float], int]:
     """How far the file is from PyTorch with the file's gates, what rounding does then, and how many gates differ."""
     found = runner(named(subject, row, ask))
@@ -176,7 +176,7 @@ def _with_its_gates(
     return left, doubts, _differing({name: own[name] for name in held if name in own}, held)
 
 
-def _shifted(row: Arguments, generator: torch.Generator) -> Arguments:
+def _shifted(row: Call, generator: torch.Generator) -> Call:
     noise = [torch.randn(x.shape, generator=generator).to(x) for x in row.features]
     return row.filled([x + SHIFT * x * n for x, n in zip(row.features, noise, strict=True)])
 
@@ -194,7 +194,7 @@ def is_gate(node: fx.Node, value: object) -> bool:
 
 def _replayed(
     subject: CheckedModel,
-    row: Arguments,
+    row: Call,
     ask: Tensor,
     generator: torch.Generator | None = None,
     *,

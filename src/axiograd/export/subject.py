@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from axiograd._target import logits
-from axiograd.attribution.arguments import Arguments, Model
+from axiograd._calls import Call, Model, logits
 from axiograd.attribution.passes import attribution_pass, run
 from axiograd.export.joint import Asked, Joint, tensor_slots
 from axiograd.homogeneity import Certificate
@@ -23,7 +22,7 @@ class CheckedModel:
     """What is compared with the file."""
 
     model: Model
-    arguments: Arguments
+    arguments: Call
     baselines: Sequence[Tensor] | None
     certificate: Certificate
     asked: Asked
@@ -40,7 +39,7 @@ class CheckedModel:
 
 
 def eager(
-    subject: CheckedModel, arguments: Arguments, ask: Tensor | None, generator: torch.Generator
+    subject: CheckedModel, arguments: Call, ask: Tensor | None, generator: torch.Generator
 ) -> tuple[Tensor, list[Tensor], Tensor]:
     """Output, attributions and what was asked, by PyTorch's own autograd on the user's model."""
     x = [feature.detach().clone().requires_grad_() for feature in arguments.features]
@@ -62,7 +61,7 @@ def eager(
     return output.detach(), attributions, ask
 
 
-def named(subject: CheckedModel, arguments: Arguments, ask: Tensor) -> dict[str, Tensor]:
+def named(subject: CheckedModel, arguments: Call, ask: Tensor) -> dict[str, Tensor]:
     """The graph's inputs by name."""
     where, names = tensor_slots(arguments)
     values = [arguments.positional[s] if isinstance(s, int) else arguments.keyword[s] for s in where]

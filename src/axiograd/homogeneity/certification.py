@@ -9,18 +9,27 @@ import torch
 from torch import SymBool, SymInt, Tensor, fx, nn
 from torch.export.graph_signature import ConstantArgument
 
+from axiograd._calls import Leaf, Leaves, read_leaves
+from axiograd._state import (
+    TRACE_LOCK,
+    all_tensors,
+    describe_mode,
+    describe_model,
+    preserved_buffers,
+    require_shapes,
+    runnable,
+    unwrap,
+    with_buffers,
+)
 from axiograd._typing import Inputs
 from axiograd.homogeneity.certificate import Certificate, Violation
 from axiograd.homogeneity.domain import KnownConstant, Value, number, of_degree, same
 from axiograd.homogeneity.findings import Findings
-from axiograd.homogeneity.inputs import Leaf, NamedArguments, take_apart
 from axiograd.homogeneity.interpret import Interpreter
-from axiograd.homogeneity.model import describe_mode, describe_model, require_shapes, runnable, unwrap
 from axiograd.homogeneity.piecewise import curved_operators
 from axiograd.homogeneity.probe import ModelProbe, require_numbers, tensors_of
 from axiograd.homogeneity.refutation import attempt, example_probe, quiet_and_eager
 from axiograd.homogeneity.rules.call import LIFT_FIX
-from axiograd.homogeneity.running import TRAFFIC, all_tensors, preserved_buffers, with_buffers
 from axiograd.homogeneity.tracing.cuts import ancestors, cut_name, gradient_cuts
 from axiograd.homogeneity.tracing.failure import explain_failure, fails_itself
 from axiograd.homogeneity.tracing.private_torch import UnsupportedTorchError, require_sound_hooks, wrong_gradient
@@ -55,7 +64,7 @@ def certify(
     >>> h.certify(lambda x: x * x.norm(), torch.ones(3)).degree
     2.0
     """
-    arguments = take_apart(example_inputs, additional_forward_args=additional_forward_args, wrt=wrt, baseline=baseline)
+    arguments = read_leaves(example_inputs, additional_forward_args=additional_forward_args, wrt=wrt, baseline=baseline)
     return prove(model, arguments).certificate
 
 
@@ -69,7 +78,7 @@ class Proof:
     sizes: Sizes | None
 
 
-def prove(model: Callable[..., Any], arguments: NamedArguments, *, axes: tuple[int, ...] = (0,)) -> Proof:
+def prove(model: Callable[..., Any], arguments: Leaves, *, axes: tuple[int, ...] = (0,)) -> Proof:
     """Trace, walk, and try to refute, for any size along `axes` where that can be; nothing is remembered."""
     wrapped = runnable(model)
     model = unwrap(wrapped)
@@ -81,7 +90,7 @@ def prove(model: Callable[..., Any], arguments: NamedArguments, *, axes: tuple[i
     visits, error = 0, None
     program: Program | None = None
     # Held until the end: while a model is traced, its attributes are not its own.
-    with TRAFFIC.tracing(), attributes_restored(model):
+    with TRACE_LOCK, attributes_restored(model):
         _require_sound_torch()
         with draws_noticed() as drawn:
             trouble = _run_once(model, arguments)
@@ -133,7 +142,7 @@ def _try_to_refute(
     wrapped: Callable[..., Any],
     model: Callable[..., Any],
     program: Program,
-    arguments: NamedArguments,
+    arguments: Leaves,
     degree: float,
     report: Findings,
     *,
@@ -153,7 +162,7 @@ def _try_to_refute(
     return 0.0 if exact else found.error
 
 
-def _run_once(model: Callable[..., Any], arguments: NamedArguments) -> Exception | None:
+def _run_once(model: Callable[..., Any], arguments: Leaves) -> Exception | None:
     """Fill what the model keeps between calls (lru_cache, globals) with numbers, before a trace would without them.
 
     What goes wrong here, and is returned, goes wrong in the trace or after it, too.
@@ -178,7 +187,7 @@ def _run_once(model: Callable[..., Any], arguments: NamedArguments) -> Exception
 def _require_sound_torch() -> None:
     """A custom gradient must be seen by the trace, or nothing can be certified: tried once per process."""
     require_sound_hooks()
-    program = trace(wrong_gradient, take_apart(torch.ones(2)))
+    program = trace(wrong_gradient, read_leaves(torch.ones(2)))
     if not gradient_cuts(program.original, set(program.inputs)):
         raise UnsupportedTorchError(
             f"torch {torch.__version__} exports a custom autograd.Function without a trace of it, so that nothing can "
@@ -186,9 +195,7 @@ def _require_sound_torch() -> None:
         )
 
 
-def _trained(
-    names: set[str], program: Program | None, model: Callable[..., Any], arguments: NamedArguments
-) -> tuple[str, ...]:
+def _trained(names: set[str], program: Program | None, model: Callable[..., Any], arguments: Leaves) -> tuple[str, ...]:
     """Which of some constants are trained; those that a function closes over lose their mark in the export."""
     constants = dict(() if program is None else program.constants.values())
     found = {name: constants[name] for name in sorted(names) if isinstance(constants.get(name), Tensor)}
@@ -198,7 +205,7 @@ def _trained(
     return tuple(name for name, t in found.items() if t.requires_grad or t.data_ptr() in places)
 
 
-def _leaves_behind(model: Callable[..., Any], arguments: NamedArguments) -> Iterator[Tensor]:
+def _leaves_behind(model: Callable[..., Any], arguments: Leaves) -> Iterator[Tensor]:
     """The tensors that a gradient of the model's outputs would be collected in."""
     with torch.inference_mode(mode=False), torch.enable_grad(), quiet_and_eager():
         probe = ModelProbe(model, arguments)
@@ -214,7 +221,7 @@ def _leaves_behind(model: Callable[..., Any], arguments: NamedArguments) -> Iter
         waiting += [before for before, _ in step.next_functions]
 
 
-def _curved(program: Program | None, arguments: NamedArguments, report: Findings) -> tuple[Violation, ...]:
+def _curved(program: Program | None, arguments: Leaves, report: Findings) -> tuple[Violation, ...]:
     """What keeps the model from being piecewise linear with the gradient that autograd has of it."""
     unseen = tuple(v for v in report.violations if v.kind in {"export", "random", "gradient"})
     if program is None or unseen:
@@ -223,7 +230,7 @@ def _curved(program: Program | None, arguments: NamedArguments, report: Findings
 
 
 def _walk(
-    program: Program, arguments: NamedArguments, interpreter: Interpreter, consulted: dict[str, Tensor]
+    program: Program, arguments: Leaves, interpreter: Interpreter, consulted: dict[str, Tensor]
 ) -> list[tuple[Value, bool]]:
     graph = program.graph_module.graph
     nodes = {node.name: node for node in graph.nodes}

@@ -225,7 +225,7 @@ def _compute(node: fx.Node, args: Any, kwargs: Any) -> Any:
 
 
 def materialise(item: Any) -> Any:
-    """Arguments with constants replaced by their numbers."""
+    """Call with constants replaced by their numbers."""
     if isinstance(item, Value):
         return item.constant.value() if item.constant is not None else item.offset
     if isinstance(item, list | tuple):

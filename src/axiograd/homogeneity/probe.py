@@ -10,9 +10,9 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
+from axiograd._calls import Leaves, scalable
+from axiograd._state import preserved_buffers, with_buffers
 from axiograd.errors import InputError
-from axiograd.homogeneity.inputs import NamedArguments, scalable
-from axiograd.homogeneity.running import preserved_buffers, with_buffers
 
 
 class ModelProbe:
@@ -21,7 +21,7 @@ class ModelProbe:
     def __init__(
         self,
         model: Callable[..., Any],
-        arguments: NamedArguments,
+        arguments: Leaves,
         dtype: torch.dtype | None = None,
         *,
         precision: torch.dtype | None = None,
@@ -167,7 +167,7 @@ def require_numbers(output: Any) -> None:
         )
 
 
-def in_double(model: Callable[..., Any], arguments: NamedArguments) -> Callable[..., Any] | None:
+def in_double(model: Callable[..., Any], arguments: Leaves) -> Callable[..., Any] | None:
     """A float64 copy of the model, None if it cannot be copied or does not run in float64."""
     twin = model
     if isinstance(model, nn.Module):

@@ -16,11 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from axiograd._calls import Leaves
+from axiograd._state import running_eagerly
 from axiograd.errors import InputError
 from axiograd.homogeneity.certificate import Violation
-from axiograd.homogeneity.inputs import NamedArguments
 from axiograd.homogeneity.probe import ModelProbe, in_double, tensors_of
-from axiograd.homogeneity.running import running_eagerly
 from axiograd.homogeneity.tracing.failure import fails_itself, wrong_format
 from axiograd.homogeneity.tracing.nodes import is_random
 from axiograd.homogeneity.tracing.program import Program, untouched
@@ -88,7 +88,7 @@ def quiet_and_eager() -> Iterator[None]:
         yield
 
 
-def example_probe(model: Callable[..., Any], arguments: NamedArguments, program: Program) -> ModelProbe:
+def example_probe(model: Callable[..., Any], arguments: Leaves, program: Program) -> ModelProbe:
     """The model at the example, with few samples of it where that is another example of the same."""
     few = ModelProbe(model, few_rows(arguments, program.sizes), precision=program.precision)
     if few.arguments is not arguments:
@@ -99,7 +99,7 @@ def example_probe(model: Callable[..., Any], arguments: NamedArguments, program:
     return few
 
 
-def few_rows(arguments: NamedArguments, sizes: Sizes) -> NamedArguments:
+def few_rows(arguments: Leaves, sizes: Sizes) -> Leaves:
     """The first samples of a batch, where the proof holds for any number of them."""
     tensors = [leaf.value for leaf in arguments.leaves if isinstance(leaf.value, Tensor)]
     batch = {len(t) if t.dim() else 0 for t in tensors}

@@ -9,15 +9,13 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from axiograd._calls import Leaves, read_leaves, select
 from axiograd._notebook import shown_by
-from axiograd._target import select
+from axiograd._state import all_tensors, describe_model, require_shapes, unwrap
 from axiograd._typing import Inputs, Target
 from axiograd.errors import InputError, NotFiniteError, TargetError
-from axiograd.homogeneity.inputs import NamedArguments, take_apart
-from axiograd.homogeneity.model import describe_model, require_shapes, unwrap
 from axiograd.homogeneity.probe import ModelProbe, in_double, products, tensors_of
 from axiograd.homogeneity.refutation import ALPHAS as FAR, quiet_and_eager
-from axiograd.homogeneity.running import all_tensors
 from axiograd.homogeneity.tracing.surroundings import attributes_restored
 
 #: Near 1, for an epsilon or a softmax looks homogeneous at scales far from the data's own; and far, for thresholds.
@@ -94,7 +92,7 @@ def verify(
     """
     inner = unwrap(model)
     require_shapes(inner)
-    arguments = take_apart(inputs, additional_forward_args=additional_forward_args, wrt=wrt, baseline=baseline)
+    arguments = read_leaves(inputs, additional_forward_args=additional_forward_args, wrt=wrt, baseline=baseline)
     _require_numbers(inner, arguments)
     with torch.inference_mode(mode=False), attributes_restored(inner), quiet_and_eager():
         twin = in_double(inner, arguments)
@@ -205,7 +203,7 @@ def _dot(point: Tensor, grad: Tensor | None) -> Tensor:
     return products(point.detach(), grad).sum()
 
 
-def _require_numbers(model: Callable[..., Any], arguments: NamedArguments) -> None:
+def _require_numbers(model: Callable[..., Any], arguments: Leaves) -> None:
     if any(t.is_meta for t in all_tensors(model)):
         raise InputError("the model is on the meta device and has no numbers: load its weights first.")
     for leaf in arguments.leaves:

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from axiograd._state import like_of
 from axiograd.errors import ConfigurationError, StorageError
 from axiograd.homogeneity import calibrated_layout, to_xdnn
-from axiograd.homogeneity.model import like_of
 from axiograd.models import get_model
 from axiograd.models.header import KEY as KEY, BuildRecipe as BuildRecipe  # noqa: PLC0414
 from axiograd.runs.files import writing

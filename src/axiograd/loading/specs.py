@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from axiograd._names import SPEC_HELP, choose_from
+from axiograd._state import like_of
 from axiograd._user_code import load, run
 from axiograd.errors import ConfigurationError, DataMissingError
-from axiograd.homogeneity.model import like_of
 from axiograd.loading.converted import BuildRecipe, bare, rebuild
 from axiograd.loading.libraries import build, library_of, read_exported
 from axiograd.models import get_model, list_models, read_state_dict

@@ -9,10 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from axiograd._target import logits
-from axiograd.attribution.arguments import Model
+from axiograd._calls import Model, logits
+from axiograd._state import in_mode
 from axiograd.errors import InputError, TargetError
-from axiograd.homogeneity.running import in_mode
 
 _SINGLE = 1
 

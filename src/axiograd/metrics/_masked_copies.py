@@ -9,9 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from axiograd._target import select, target_rows
+from axiograd._calls import Call, Model, select, target_rows
 from axiograd._typing import Target
-from axiograd.attribution.arguments import Arguments, Model
 from axiograd.attribution.memory_order import MemoryOrder
 from axiograd.errors import NotFiniteError, TargetError
 from axiograd.metrics._evaluation import as_labels, predictions
@@ -105,7 +104,7 @@ class MaskedCopies:
         self.mask_shape = (1, *inputs.shape[2:]) if pixelwise else tuple(inputs.shape[1:])
 
     def scores(
-        self, model: Model, scoring: Scoring, arguments: Arguments, samples: Tensor, max_rows: int, order: MemoryOrder
+        self, model: Model, scoring: Scoring, arguments: Call, samples: Tensor, max_rows: int, order: MemoryOrder
     ) -> Tensor:
         """``[metrics, samples, fractions]``."""
         parts = []

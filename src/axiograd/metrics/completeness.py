@@ -7,10 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from axiograd._target import select
+from axiograd._calls import Model, read_call, select
 from axiograd._typing import Attributions, Inputs, Target
 from axiograd.attribution import Completeness
-from axiograd.attribution.arguments import Arguments, Model
 from axiograd.errors import InputError, TargetError
 from axiograd.metrics._evaluation import evaluating
 
@@ -33,7 +32,7 @@ def completeness_gap(
     >>> gap.delta
     tensor([ 5., 25.])
     """
-    arguments = Arguments.ensure(inputs, additional_forward_args)
+    arguments = read_call(inputs, additional_forward_args)
     given = attributions.values() if isinstance(attributions, dict) else attributions
     parts = [given] if isinstance(given, Tensor) else list(filter(torch.is_tensor, given))
     shapes = [tuple(a.shape) for a in parts]

@@ -9,9 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from axiograd._target import logits
+from axiograd._calls import logits, read_call
 from axiograd.attribution import Attribution
-from axiograd.attribution.arguments import Arguments
 from axiograd.errors import ConfigurationError
 from axiograd.metrics._evaluation import as_labels, evaluating, predictions, require_tensor
 from axiograd.metrics._statistics import standard_error
@@ -80,7 +79,7 @@ def contrast_robustness(
 
 def _run(method: Attribution, x: Tensor, truth: Tensor, additional: Any) -> tuple[Tensor, Tensor]:
     """Whether each prediction is right, and each attribution scaled to length 1."""
-    outputs = Arguments.ensure(x, additional).call(method.model, (x,))
+    outputs = read_call(x, additional).call(method.model, (x,))
     single = logits(outputs).numel() == len(x)
     found = method.attribute(x, None if single else truth, additional_forward_args=additional).flatten(1).double()
     norm = found.norm(dim=1, keepdim=True)

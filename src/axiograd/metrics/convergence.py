@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from axiograd._calls import Model
 from axiograd._typing import Target
 from axiograd.attribution import IntegratedGradients
-from axiograd.attribution.arguments import Model
 from axiograd.attribution.integrated_gradients import Rule
 from axiograd.metrics._evaluation import require_tensor
 from axiograd.metrics._statistics import standard_error

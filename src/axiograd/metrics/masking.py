@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from axiograd._calls import Model, read_call
 from axiograd._typing import Target
-from axiograd.attribution.arguments import Arguments, Model
 from axiograd.attribution.memory_order import MemoryOrder, copies_per_pass, prefers_channels_last
 from axiograd.errors import ConfigurationError
 from axiograd.metrics._evaluation import evaluating, require_tensor
@@ -105,7 +105,7 @@ def masking_curves(
     most = copies_per_pass(model, x) if max_rows is None else max_rows
     order = MemoryOrder(channels_last=prefers_channels_last(model, x))
     a = per_feature(attributions.to(x.device), x, channels)
-    scoring, arguments = Scoring.read(metrics, target, labels, x), Arguments.ensure(x, additional_forward_args)
+    scoring, arguments = Scoring.read(metrics, target, labels, x), read_call(x, additional_forward_args)
     background = Background(x, masking)
     pixelwise = x.dim() > 2 and channels != "none"  # noqa: PLR2004  # more than [batch, features]
     # As many samples as fill one pass per metric: their background and ranks are then no larger than a pass.

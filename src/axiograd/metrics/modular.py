@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from axiograd._calls import Model
 from axiograd._typing import Target
-from axiograd.attribution.arguments import Model
 from axiograd.errors import MissingExtraError
 from axiograd.metrics.completeness import completeness_gap
 from axiograd.metrics.localisation import best_overlap, energy_inside, pointing_game

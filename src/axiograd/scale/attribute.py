@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from axiograd._target import class_scores
+from axiograd._calls import class_scores
+from axiograd._state import modules_behind
 from axiograd.attribution.base import Attribution
 from axiograd.attribution.memory_order import MemoryOrder
 from axiograd.attribution.methods import find_method
@@ -19,7 +20,6 @@ from axiograd.attribution.rows import rows_of
 from axiograd.attribution.x_gradient import XGradient
 from axiograd.errors import AxiogradError, ConfigurationError, InputError, NotFiniteError, TargetError
 from axiograd.export.card import versions, weights_hash
-from axiograd.homogeneity.running import modules_behind
 from axiograd.runs.differences import plain
 from axiograd.runs.digests import digest
 from axiograd.runs.identity import describe

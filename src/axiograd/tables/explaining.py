@@ -10,16 +10,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from axiograd._calls import class_scores
 from axiograd._extras import optional
 from axiograd._names import choose_from
 from axiograd._notebook import shown_by
-from axiograd._target import class_scores
+from axiograd._state import like_of
 from axiograd.attribution import Attribution, XGradient
 from axiograd.attribution.shap_values import shap_explanation
 from axiograd.datasets import Schema
 from axiograd.datasets.columns import as_columns
 from axiograd.errors import InputError, TargetError
-from axiograd.homogeneity.model import like_of
 
 
 @dataclass(frozen=True, repr=False)

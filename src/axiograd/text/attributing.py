@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from axiograd.attribution.arguments import Arguments
+from axiograd._calls import read_call
 from axiograd.attribution.base import Attribution
 from axiograd.attribution.input_x_gradient import InputXGradient
 from axiograd.attribution.layer import FromLayer, Layer
@@ -113,7 +113,7 @@ class TextMethod:
     ) -> list[Attributed]:
         """A value for every token of every window."""
         further = {**call, **_indices(asked, call["input_ids"].device)}
-        embeddings = self.function.outputs_at(Arguments.read({}, further)).features
+        embeddings = self.function.outputs_at(read_call({}, further, check=False)).features
         plain = self._plain.explain(embeddings, additional_forward_args=further)
         score, sums = plain.outputs.double(), _sums(plain.attributions)
         attributions, difference, energy = _tuple(plain.attributions), score, None
@@ -166,7 +166,7 @@ class TextMethod:
             if len(embeddings) > 1:
                 raise ConfigurationError("baseline= is a token for the text; encoder-decoders have zero alone.")
             there = {**call, "input_ids": _replaced(call["input_ids"], windows, self.baseline)}
-            baselines = self.function.outputs_at(Arguments.read({}, there)).features
+            baselines = self.function.outputs_at(read_call({}, there, check=False)).features
         found, delta = self._method.attribute(
             embeddings, baselines=baselines, additional_forward_args=call, return_convergence_delta=True
         )

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from axiograd._target import logits
+from axiograd._calls import logits
 from axiograd.attribution.layer import Layer
 from axiograd.attribution.methods import find_method
 from axiograd.errors import ConfigurationError, InputError

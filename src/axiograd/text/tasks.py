@@ -9,8 +9,8 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from axiograd._calls import logits
 from axiograd._names import choose_from
-from axiograd._target import logits
 from axiograd.errors import ConfigurationError, TargetError
 from axiograd.text.reading import Window
 

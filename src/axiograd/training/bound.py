@@ -6,13 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from axiograd._target import logits
+from axiograd._calls import Call, logits, read_call
+from axiograd._state import unwrap_parallel
 from axiograd._typing import Inputs
 from axiograd.attribution import Gradient, LogGradient
-from axiograd.attribution.arguments import Arguments
 from axiograd.attribution.passes import differentiate, leaves, run
 from axiograd.homogeneity.conversion.lift import Lifted
-from axiograd.homogeneity.model import out_of_parallel
 from axiograd.training.held_gates.lifted import enter
 from axiograd.training.held_gates.operators import NotChainError, NotHeldError, NotSharedError
 from axiograd.training.held_gates.step import Held, record
@@ -60,12 +59,12 @@ def output_shape(bound: Bound, inputs: Inputs, additional: Any = None) -> torch.
     The look also finds out whether the gates of the model can be held.
     """
     layer = getattr(bound.method, "layer", None)
-    arguments = Arguments.ensure(inputs, additional) if layer is None else Arguments.read(inputs, additional)
+    arguments = read_call(inputs, additional) if layer is None else read_call(inputs, additional, check=False)
     values = [value for value in arguments.values() if isinstance(value, Tensor)]
     batch = arguments.batch if layer is None else len(values[0])
     size = tuple(value.shape[1:] for value in values)
     if size not in bound.output_shapes:
-        method = Gradient(out_of_parallel(bound.model), layer=layer)
+        method = Gradient(unwrap_parallel(bound.model), layer=layer)
         call = method._call(inputs, None, None, additional, create_graph=True)  # noqa: SLF001 (a look as it makes them)
         with method._guarded(call, preserve=True):  # noqa: SLF001
             outputs = _looked_at(bound, call.model, call.arguments)
@@ -73,7 +72,7 @@ def output_shape(bound: Bound, inputs: Inputs, additional: Any = None) -> torch.
     return torch.Size([batch, *bound.output_shapes[size]])
 
 
-def _recorded(bound: Bound, model: Any, arguments: Arguments) -> tuple[Held, Any]:
+def _recorded(bound: Bound, model: Any, arguments: Call) -> tuple[Held, Any]:
     if isinstance(model, Lifted) and type(bound.method) is not LogGradient:
         entered = enter(model, arguments.prepared(create_graph=False))
         inside = entered.arguments
@@ -84,7 +83,7 @@ def _recorded(bound: Bound, model: Any, arguments: Arguments) -> tuple[Held, Any
     return held, outputs
 
 
-def _looked_at(bound: Bound, model: Any, arguments: Arguments) -> Any:
+def _looked_at(bound: Bound, model: Any, arguments: Call) -> Any:
     if bound.plain_passes:
         with torch.no_grad():
             return run(model, arguments, arguments.features)

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from axiograd import priors
+from axiograd._state import module_of
 from axiograd.attribution import Attribution
 from axiograd.errors import ConfigurationError, DisconnectedError
-from axiograd.homogeneity.running import module_of
 
 
 def check_parts(task_loss: Any, prior: Any, method: Any) -> None:

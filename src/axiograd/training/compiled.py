@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vjp, vmap
 
+from axiograd._state import PARALLEL
 from axiograd.attribution.passes import detached
 from axiograd.errors import ConfigurationError
-from axiograd.homogeneity.model import PARALLEL
 from axiograd.priors import Prior
 from axiograd.priors.batch_mean import n_ranks, share_weights, weigh_traced
 from axiograd.training.bound import output_shape

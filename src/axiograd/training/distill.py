@@ -11,10 +11,9 @@ from torch.nn import functional as F
 from torch.utils import _pytree as pytree
 from torch.utils.data import Dataset, Subset
 
+from axiograd._state import in_mode, like_of
 from axiograd.attribution import IntegratedGradients, XGradient
 from axiograd.errors import ConfigurationError
-from axiograd.homogeneity.model import like_of
-from axiograd.homogeneity.running import in_mode
 from axiograd.priors import Matching
 from axiograd.runs.digests import digest
 from axiograd.runs.identity import describe

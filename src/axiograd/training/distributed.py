@@ -4,8 +4,8 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from axiograd._state import all_modules, modules_behind
 from axiograd.errors import ConfigurationError
-from axiograd.homogeneity.running import all_modules, modules_behind
 from axiograd.training.checkpoint import is_sharded
 
 

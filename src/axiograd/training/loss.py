@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from axiograd import priors
-from axiograd._target import LinearTarget
+from axiograd._calls import LinearTarget, read_call
 from axiograd._typing import Inputs, Target
 from axiograd.attribution import (
     Attribution,
@@ -18,7 +18,6 @@ from axiograd.attribution import (
     LogGradient,
     XGradient,
 )
-from axiograd.attribution.arguments import Arguments
 from axiograd.errors import ConfigurationError, DisconnectedError, TargetError
 from axiograd.priors.batch_mean import share_weights
 from axiograd.training.bound import Bound, output_shape
@@ -228,7 +227,7 @@ class AttributionLoss(nn.Module):
         of_the_gradient = type(bound.method) in OF_THE_GRADIENT
         shared = bound.may_share and of_the_gradient and _may_share(target)
         if not bound.only_held and self.double_backward is None:
-            work = bound.work * Arguments.ensure(inputs, additional).batch
+            work = bound.work * read_call(inputs, additional).batch
             if work < _CHAINS and bound.may_chain and of_the_gradient:
                 return differentiate_chain
             if work < _PAYS[shared]:

@@ -6,10 +6,10 @@ from typing import Any
 
 from torch import Tensor
 
+from axiograd._state import all_modules
 from axiograd._typing import Inputs, Target
 from axiograd.attribution import Explanation, Gradient, InputXGradient, Saliency, XGradient
 from axiograd.errors import ConfigurationError
-from axiograd.homogeneity.running import all_modules
 from axiograd.training.bound import Bound
 from axiograd.training.held_gates.operators import NotHeldError
 from axiograd.training.held_gates.replay import Replayed, look, refused

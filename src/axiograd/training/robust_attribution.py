@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from axiograd._state import preserved_buffers, with_buffers
 from axiograd.attribution import IntegratedGradients, XGradient
 from axiograd.errors import ConfigurationError, InputError
-from axiograd.homogeneity.running import preserved_buffers, with_buffers
 from axiograd.training.objective import Objective, each_loss
 
 #: The steps of the search add up to so many times the radius, so that it can cross the ball.

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from axiograd._target import logits
+from axiograd._calls import logits
 from axiograd._typing import Target
 from axiograd.attribution import LinearTarget
 from axiograd.errors import TargetError

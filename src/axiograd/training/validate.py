@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Subset
 
+from axiograd._state import in_mode
 from axiograd.errors import ConfigurationError
-from axiograd.homogeneity.running import in_mode
 from axiograd.training.batches import Order, WithArguments, loader
 from axiograd.training.objective import SAMPLE_WEIGHT, call_model, weighted
 

@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from axiograd._state import in_mode, preserved_buffers, with_buffers
 from axiograd.homogeneity.conversion.counterparts import Counterpart
 from axiograd.homogeneity.conversion.degrees import suspended
 from axiograd.homogeneity.conversion.example import ExampleCall
 from axiograd.homogeneity.conversion.layers import UncentredBatchNorm
 from axiograd.homogeneity.conversion.patched import PatchedForward
-from axiograd.homogeneity.running import in_mode, preserved_buffers, with_buffers
 from axiograd.homogeneity.tracing.surroundings import attributes_restored
 
 #: How far a norm's answer may move, by its epsilon, when its input is halved or doubled.

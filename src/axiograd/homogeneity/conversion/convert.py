@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from axiograd._calls import is_floating
 from axiograd._notebook import shown_by
 from axiograd._typing import Inputs
 from axiograd.errors import AxiogradError, ConfigurationError, ConversionError, InputError
@@ -24,7 +25,6 @@ from axiograd.homogeneity.conversion.example import ExampleCall, Mask, Slot, ens
 from axiograd.homogeneity.conversion.lift import Lifted, energy_parts, mask_for
 from axiograd.homogeneity.conversion.scale import joint_rms
 from axiograd.homogeneity.conversion.strip import LIFT_INSTEAD, Edit, Prove, strip
-from axiograd.homogeneity.inputs import is_floating
 
 if TYPE_CHECKING:
     from axiograd.homogeneity.certificate import Certificate

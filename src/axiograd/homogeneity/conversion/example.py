@@ -9,10 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
+from axiograd._calls import Leaves, read_leaves
+from axiograd._state import PARALLEL, compiled_from
 from axiograd.errors import ConfigurationError, ConversionError, InputError
-from axiograd.homogeneity.inputs import NamedArguments, take_apart
-from axiograd.homogeneity.model import PARALLEL
-from axiograd.homogeneity.running import compiled_from
 
 #: An argument of the model: its name, or its position where the signature has no name for it.
 Slot: TypeAlias = int | str
@@ -32,7 +31,7 @@ class Roles:
     names: tuple[str, ...] = ()
     #: Floating-point arguments that do not scale.
     constants: frozenset[Slot] = frozenset()
-    #: NamedArguments without a batch dimension beside others that have one.
+    #: Leaves without a batch dimension beside others that have one.
     shared: frozenset[Slot] = frozenset()
     mask: Mask | None = None
 
@@ -94,14 +93,14 @@ def _ensure_mask(mask: Any, *, dropping: bool) -> Tensor:
 class ExampleCall:
     """One example call of a model, with the role of every argument."""
 
-    arguments: NamedArguments
+    arguments: Leaves
     roles: Roles = field(default_factory=Roles)
 
     @classmethod
     def ensure(
         cls, model: nn.Module, inputs: Any, additional: Any = None, *, baseline: Any = None, mask: Mask | None = None
     ) -> "ExampleCall":
-        arguments = take_apart(inputs, additional_forward_args=additional, baseline=baseline)
+        arguments = read_leaves(inputs, additional_forward_args=additional, baseline=baseline)
         n = 0 if isinstance(inputs, Mapping) else 1 if isinstance(inputs, Tensor) else len(inputs)
         constants: set[Slot] = set(range(n, len(arguments.args)))
         constants |= set(arguments.kwargs) - (set(inputs) if isinstance(inputs, Mapping) else set())

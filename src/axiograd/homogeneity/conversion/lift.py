@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
+from axiograd._calls import is_floating, read_leaves
 from axiograd.errors import InputError
 from axiograd.homogeneity.conversion.example import Roles, Slot
 from axiograd.homogeneity.conversion.scale import along, joint_rms, unscaled
-from axiograd.homogeneity.inputs import is_floating, take_apart
 
 
 @dataclass
@@ -173,7 +173,7 @@ def energy_parts(
     """F and F − x·∇f(u) of every sample."""
     if not isinstance(lifted, Lifted):
         raise InputError(f"energy_share is about lifted networks; got {type(lifted).__name__}.")
-    call = take_apart(inputs, additional_forward_args=additional_forward_args)
+    call = read_leaves(inputs, additional_forward_args=additional_forward_args)
     with torch.enable_grad():
         inside = lifted.enter(call.args, call.kwargs)
         units = {i: inside.leaves[i].detach().requires_grad_() for i in inside.origins}

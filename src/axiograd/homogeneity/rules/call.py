@@ -22,7 +22,7 @@ LIFT_FIX = 'axiograd.to_xdnn(how="lift") makes any model homogeneous.'
 
 
 class Call:
-    """Arguments by their names in the operator's schema; tensors appear as `Value`."""
+    """Call by their names in the operator's schema; tensors appear as `Value`."""
 
     def __init__(
         self,

@@ -131,7 +131,7 @@ def refuse_hidden_aliases(names: set[str]) -> None:
 
 
 def mutated(node: fx.Node) -> Iterable[fx.Node]:
-    """Arguments that the operator writes into."""
+    """Call that the operator writes into."""
     if node.op != "call_function":
         return
     schema = schema_of(node.target)
@@ -178,7 +178,7 @@ def _operands(node: fx.Node, body: fx.Graph, chosen: set[fx.Node]) -> list[fx.No
 
 
 def _shared(node: fx.Node) -> Iterable[fx.Node]:
-    """Arguments whose memory the result may share."""
+    """Call whose memory the result may share."""
     schema = schema_of(node.target)
     if schema is None:
         inside = list(bodies(node))

@@ -19,7 +19,7 @@ _CUTS = {"aten::detach", "aten::detach_", "aten::item", "aten::_local_scalar_den
 #: Nothing but the shape of an argument counts.
 _SHAPE_ONLY = {f"aten::{kind}_like" for kind in ("zeros", "ones", "full", "empty", "rand", "randn", "randint")}
 _SHAPE_ONLY |= {f"aten::new_{kind}" for kind in ("zeros", "ones", "full", "empty", "empty_strided")}
-#: Arguments that lend their shape or type, are overwritten, or are only kept up to date.
+#: Call that lend their shape or type, are overwritten, or are only kept up to date.
 _UNREAD = {"other": {"expand_as", "view_as", "reshape_as", "type_as", "to"}, "self": {"copy", "fill", "zero"}}
 #: Autograd gives zero to what these depend on, or torch's function for them does not ask it.
 _CARELESS = {"aten::normal", "aten::binomial", "aten::linspace", "aten::logspace"}

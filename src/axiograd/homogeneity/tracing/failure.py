@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from axiograd._state import modules_behind
 from axiograd.errors import InputError
 from axiograd.homogeneity.certificate import Violation
-from axiograd.homogeneity.running import modules_behind
 from axiograd.homogeneity.tracing.places import locate_error
 
 

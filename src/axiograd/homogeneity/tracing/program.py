@@ -18,9 +18,9 @@ from torch.export import Dim, ExportedProgram, ShapesCollection, default_decompo
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
 from torch.utils import _pytree as pytree
 
-from axiograd.homogeneity.inputs import NamedArguments
+from axiograd._calls import Leaves
+from axiograd._state import TRACE_LOCK, captured_modules
 from axiograd.homogeneity.rules import lookup
-from axiograd.homogeneity.running import TRAFFIC, captured_modules
 from axiograd.homogeneity.tracing.aliases import (
     is_plain,
     refuse_hidden_aliases,
@@ -73,7 +73,7 @@ def untouched(model: Callable[..., Any] | None = None) -> Iterator[None]:
     """Run the export quietly, and leave random state, warnings and fast paths as they were."""
     quiet = contextlib.redirect_stderr(io.StringIO())
     with (
-        TRAFFIC.tracing(),  # the export, and what keeps it quiet, change the state of the whole process
+        TRACE_LOCK,  # the export, and what keeps it quiet, change the state of the whole process
         warnings.catch_warnings(),
         torch.random.fork_rng(),
         contextlib.nullcontext() if model is None else record_user_lines(model),
@@ -101,7 +101,7 @@ def _leave_inference(value: Any) -> Any:
 
 
 def trace(
-    model: Callable[..., Any], arguments: NamedArguments, *, static: bool = False, axes: tuple[int, ...] = (0,)
+    model: Callable[..., Any], arguments: Leaves, *, static: bool = False, axes: tuple[int, ...] = (0,)
 ) -> Program:
     """Export the model as it is, in its mode, on the example's shapes; raises what the export raises.
 
@@ -214,7 +214,7 @@ def _require_real(exported: ExportedProgram) -> None:
         raise LostTrackError("the export mistook a value that it computed for a constant.")
 
 
-def _program(exported: ExportedProgram, original: fx.Graph, arguments: NamedArguments) -> Program:
+def _program(exported: ExportedProgram, original: fx.Graph, arguments: Leaves) -> Program:
     signature = exported.graph_signature
     constants: dict[str, tuple[str, Any]] = {}
     objects: dict[str, Any] = {}
@@ -241,7 +241,7 @@ def _program(exported: ExportedProgram, original: fx.Graph, arguments: NamedArgu
     return Program(exported.graph_module, original, constants, objects, inputs, outputs, sizes, precision)
 
 
-def _leaf_order(exported: ExportedProgram, arguments: NamedArguments) -> list[int]:
+def _leaf_order(exported: ExportedProgram, arguments: Leaves) -> list[int]:
     """Index into `arguments.leaves` of each user input; the export may reorder keyword arguments."""
     indices = list(range(len(arguments.leaves)))
     args, kwargs = arguments.rebuild(indices)

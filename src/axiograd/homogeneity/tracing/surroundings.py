@@ -13,8 +13,8 @@ import numpy as np
 from torch import Tensor, nn
 
 from axiograd._functions import global_values, own_values
+from axiograd._state import all_modules
 from axiograd.homogeneity.certificate import Violation
-from axiograd.homogeneity.running import all_modules
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 #: A list in an object in a closure: what a hook fills is near.

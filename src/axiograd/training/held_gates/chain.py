@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from axiograd.attribution.arguments import Arguments, Model
+from axiograd._calls import Call, Model
 from axiograd.attribution.passes import Pass, Score, leaves
 from axiograd.homogeneity.conversion.scale import along
 from axiograd.training.held_gates.links import links_of
@@ -122,7 +122,7 @@ _SAME_NUMBERS = {"ViewBackward0", "ReshapeAliasBackward0", "SqueezeBackward1", "
 
 def differentiate_chain(
     model: Model,
-    arguments: Arguments,
+    arguments: Call,
     score: Score,
     task: Task,
     *,

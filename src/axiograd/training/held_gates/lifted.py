@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from axiograd.attribution.arguments import Arguments, Model
+from axiograd._calls import Call, Model
 from axiograd.attribution.passes import Pass, Score
 from axiograd.homogeneity.conversion.lift import Lifted
 from axiograd.homogeneity.conversion.scale import along
@@ -29,14 +29,14 @@ from axiograd.training.task import Task
 class Entered:
     """A call of a lifted network as the network inside sees it."""
 
-    arguments: Arguments
+    arguments: Call
     rho: Tensor
     #: ∇ρ by the input, and w, counted from the baseline.
     slope: Tensor
     unit: Tensor
 
 
-def enter(model: Lifted, arguments: Arguments) -> Entered:
+def enter(model: Lifted, arguments: Call) -> Entered:
     """The call inside; raises where the scale is not one number per sample of one input."""
     try:
         check_called_plainly(model)
@@ -88,7 +88,7 @@ class _TaskInside(Task):
 
 def differentiate_lifted(
     model: Model,
-    arguments: Arguments,
+    arguments: Call,
     score: Score,
     *,
     through: Callable[..., Pass],

@@ -177,7 +177,7 @@ class Recorder(TorchFunctionMode):
     def _described(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], slots: dict[int, int] | None = None
     ) -> tuple[Any, ...]:
-        """Arguments by what they are, in order."""
+        """Call by what they are, in order."""
         described: list[Any] = []
         for leaf in leaves((args, kwargs)):
             if not isinstance(leaf, Tensor):

@@ -17,12 +17,11 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from axiograd.attribution.arguments import Arguments, Model
+from axiograd._calls import Call, Model
+from axiograd._state import PARALLEL, all_modules, unwrap_parallel
 from axiograd.attribution.passes import Pass, Score, attribution_pass, leaves as to_differentiate_by
 from axiograd.errors import ConfigurationError
 from axiograd.homogeneity.conversion.scale import along
-from axiograd.homogeneity.model import PARALLEL, out_of_parallel
-from axiograd.homogeneity.running import all_modules
 from axiograd.training.held_gates.checkpointing import without_checkpoints
 from axiograd.training.held_gates.once import Refused, once
 from axiograd.training.held_gates.operators import NotHeldError
@@ -136,7 +135,7 @@ class Replayed:
     """What a look at the model found, and what the plain passes of the step need."""
 
     model: Model
-    arguments: Arguments
+    arguments: Call
     held: Held
     log: list[Logged]
     x: tuple[Tensor, ...]
@@ -219,12 +218,12 @@ def refused(item: Any) -> Any:
 
 
 def look(
-    model: Model, arguments: Arguments, score: Score, found: list[Replayed], *, shared: bool, create_graph: bool
+    model: Model, arguments: Call, score: Score, found: list[Replayed], *, shared: bool, create_graph: bool
 ) -> Pass:
     """Outputs and gradient of a first pass, as values to build the loss on; `Replayed.connect` does the rest."""
     x = to_differentiate_by(arguments.features, create_graph=create_graph)
     log: list[Logged] = []
-    first = out_of_parallel(model)
+    first = unwrap_parallel(model)
     held, outputs, moving = record(
         first, arguments, [xi.detach().requires_grad_() for xi in x], attached=False, log=log
     )

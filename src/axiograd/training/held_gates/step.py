@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-from axiograd.attribution.arguments import Arguments, Model, zeros_like
+from axiograd._calls import Call, Model, zeros_like
 from axiograd.attribution.passes import Pass, Score, leaves
 from axiograd.homogeneity.conversion.scale import along
 from axiograd.training.held_gates.checkpointing import without_checkpoints
@@ -246,7 +246,7 @@ class Direction(torch.autograd.Function):
 
 def record(
     model: Model,
-    arguments: Arguments,
+    arguments: Call,
     features: Sequence[Tensor],
     *,
     attached: bool,
@@ -270,7 +270,7 @@ def record(
     return held, outputs, moving
 
 
-def differentiate_held(model: Model, arguments: Arguments, score: Score, *, create_graph: bool) -> Pass:
+def differentiate_held(model: Model, arguments: Call, score: Score, *, create_graph: bool) -> Pass:
     """Outputs with autograd's own graph, and a gradient whose dependence on the weights needs no second derivative."""
     x = leaves(arguments.features, create_graph=create_graph)
     held, outputs, moving = record(model, arguments, x, attached=True)
@@ -290,7 +290,7 @@ def differentiate_held(model: Model, arguments: Arguments, score: Score, *, crea
 
 def differentiate_shared(
     model: Model,
-    arguments: Arguments,
+    arguments: Call,
     score: Score,
     task: Callable[[Any], Tensor],
     *,

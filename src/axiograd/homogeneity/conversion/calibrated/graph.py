@@ -62,7 +62,7 @@ class CalibrationPlan:
 
 
 def _args(node: fx.Node) -> tuple[Any, ...]:
-    """Arguments whose types the operator's schema says, and fx's own types do not."""
+    """Call whose types the operator's schema says, and fx's own types do not."""
     return node.args
 
 

@@ -1,22 +1,17 @@
-"""The rooms in the order in which data walks through them: no import goes back, no private name leaves its room."""
+"""Packages import only from those before them, and no private name leaves its package."""
 
 import ast
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-import torch
-from torch import nn
-
-from axiograd import XGradient
 
 SRC = Path(__file__).parents[1] / "src" / "axiograd"
-#: A room imports from those in the lines before its own; rooms of one line do not know each other.
-ROAD = (
+#: A package imports from the lines before its own; packages of one line do not import each other.
+ORDER = (
     ("runs",),
     ("homogeneity", "models", "datasets"),
     ("loading",),
@@ -32,19 +27,9 @@ ROAD = (
     ("experiments",),
     ("cli",),
 )
-PLACES = {room: place for place, rooms in enumerate(ROAD) for room in rooms}
-#: Modules outside the rooms that may name one: the public surface, `python -m axiograd`, and the display in notebooks.
+PLACES = {package: place for place, packages in enumerate(ORDER) for package in packages}
+#: Root modules that may import a package: the public surface, `python -m axiograd`, the display in notebooks.
 HOOKS = {"_surface", "__main__", "_notebook"}
-#: Files that a reader opens to follow a call of X-Gradient whose proof is known, as CONTRIBUTING says.
-WALK = {
-    "attribution/base.py",
-    "attribution/x_gradient.py",
-    "attribution/arguments.py",
-    "attribution/_proof.py",
-    "attribution/passes.py",
-    "homogeneity/running.py",
-    "_target.py",
-}
 
 
 class Import(NamedTuple):
@@ -89,15 +74,15 @@ def found_imports(root: Path) -> Iterator[Import]:
 
 
 def wrong(one: Import) -> str | None:
-    """What is wrong with an import between rooms."""
-    (room, *_), (source, *rest) = one.by, one.of
-    if room == source or source not in PLACES:
+    """What is wrong with an import between packages."""
+    (package, *_), (source, *rest) = one.by, one.of
+    if package == source or source not in PLACES:
         return None
     line = f"{'.'.join(one.by)} imports {'.'.join(one.of)}"
-    if room not in PLACES:
-        return None if room in HOOKS else f"{line}: what stands outside the rooms knows none of them"
-    if PLACES[source] >= PLACES[room]:
-        return f"{line}: {source} does not come before {room}"
+    if package not in PLACES:
+        return None if package in HOOKS else f"{line}: root modules import no package"
+    if PLACES[source] >= PLACES[package]:
+        return f"{line}: {source} does not come before {package}"
     if any(part.startswith("_") for part in rest):
         return f"{line}: private"
     return None
@@ -118,12 +103,12 @@ def cycle(root: Path = SRC) -> list[str] | None:
     return None
 
 
-def test_every_room_has_its_place():
-    rooms = {path.parent.name for path in SRC.glob("*/__init__.py")}
-    assert rooms <= PLACES.keys()
+def test_every_package_has_its_place():
+    packages = {path.parent.name for path in SRC.glob("*/__init__.py")}
+    assert packages <= PLACES.keys()
 
 
-def test_no_import_goes_back_and_no_private_name_leaves_its_room():
+def test_no_import_goes_back_and_no_private_name_leaves_its_package():
     found = [line for one in imports() if (line := wrong(one))]
     assert not found, "\n".join(found)
 
@@ -139,11 +124,11 @@ def test_there_is_no_cycle():
         ("models.mlp", "datasets.mnist", "datasets does not come before models"),
         ("metrics.masking", "attribution._path.Model", "private"),
         ("metrics.masking", "attribution.base._Call", "private"),
-        ("_target", "attribution.base.Call", "knows none of them"),
+        ("_calls", "attribution.base.Call", "import no package"),
         ("_notebook", "report.notebook", None),
         ("training.loss", "attribution.base.Attribution", None),
         ("training.loss", "training._x.y", None),
-        ("training.loss", "_target.Target", None),
+        ("training.loss", "_calls.Model", None),
     ],
 )
 def test_what_would_be_found(by, of, why):
@@ -158,32 +143,3 @@ def test_a_cycle_would_be_found(tmp_path):
     imports.cache_clear()
     (tmp_path / "b.py").write_text("def x():\n    import axiograd.a")
     assert cycle(tmp_path) is None
-
-
-def walked(call: Callable[[], object]) -> set[str]:
-    """The files whose functions a call runs."""
-    found: set[str] = set()
-
-    def look(frame, event, _):
-        path = Path(frame.f_code.co_filename)
-        if event == "call" and path.is_relative_to(SRC):
-            found.add(path.relative_to(SRC).as_posix())
-
-    before = sys.getprofile()
-    sys.setprofile(look)
-    try:
-        call()
-    finally:
-        sys.setprofile(before)
-    return found
-
-
-@pytest.mark.parametrize("between", [nn.Identity(), nn.BatchNorm1d(16, affine=False)], ids=["plain", "buffers"])
-def test_a_warm_explanation_walks_seven_files(between):
-    model = nn.Sequential(nn.Linear(8, 16, bias=False), between, nn.ReLU(), nn.Linear(16, 3, bias=False)).eval()
-    method, x = XGradient(model), torch.randn(2, 8)
-    first = walked(lambda: method.explain(x, target=0))
-    assert {"homogeneity/certification.py", "attribution/_path_check.py"} <= first  # what is seen is seen
-    # Some calls look along the path too: the second and the fourth, and any after a long pause.
-    assert min((walked(lambda: method.explain(x, target=0)) for _ in range(5)), key=len) == WALK
-    assert len(WALK) == 7

@@ -1,0 +1,589 @@
+"""What a user passes: the inputs of a model's call, its baselines, and the target that picks one score per sample."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from axiograd._typing import Attributions, Inputs, Target
+from axiograd.errors import BaselineError, InputError, TargetError
+
+Model = nn.Module | Callable[..., Any]
+
+
+def is_floating(value: object) -> bool:
+    """A tensor of real numbers, which has gradients."""
+    return isinstance(value, Tensor) and value.is_floating_point()
+
+
+def _is_no_container(value: object) -> bool:
+    return not isinstance(value, list | tuple | dict)
+
+
+def _is_frame(value: object) -> bool:
+    return hasattr(value, "columns") and hasattr(value, "index") and hasattr(value, "to_numpy")
+
+
+def _from_frame(frame: Any) -> Tensor:
+    """A DataFrame of numbers as one tensor of the default dtype."""
+    if words := [str(name) for name in frame.columns if frame[name].dtype.kind not in "fiub"]:
+        raise InputError(
+            f"column {words[0]!r} of the DataFrame is of type {frame[words[0]].dtype}, not of numbers; "
+            "axiograd.tables.explain takes categories too."
+        )
+    numbers = frame.to_numpy(dtype=np.float64, copy=True)
+    if np.isnan(numbers).any():
+        raise InputError(f"{int(np.isnan(numbers).sum())} cells of the DataFrame are empty; fill them first.")
+    return torch.from_numpy(numbers).to(torch.get_default_dtype())
+
+
+def zeros_like(features: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """Zeros that take no memory and are not to be written into."""
+    return tuple(_zero(x.dtype, x.device).expand_as(x) for x in features)
+
+
+@cache
+def _zero(dtype: torch.dtype, device: torch.device) -> Tensor:
+    with torch.inference_mode(mode=False):
+        return torch.zeros((), dtype=dtype, device=device)
+
+
+@dataclass(frozen=True)
+class Call:
+    """Positional and keyword arguments of a model, and where among them the attributed features are.
+
+    >>> call = read_call((torch.ones(2, 3), torch.tensor([0, 1])))
+    >>> [tuple(feature.shape) for feature in call.features]
+    [(2, 3)]
+    >>> call.pack(call.features)
+    (tensor([[1., 1., 1.], [1., 1., 1.]]), None)
+    """
+
+    positional: tuple[Any, ...]
+    keyword: Mapping[str, Any]
+    slots: tuple[int | str, ...]
+    single: bool
+    n_inputs: int
+    #: The pandas DataFrame that the inputs came in, if they did: attributions go out as such a frame.
+    frame: Any = None
+
+    def values(self) -> tuple[Any, ...]:
+        """All arguments, positional ones first."""
+        return (*self.positional, *self.keyword.values())
+
+    def check(self) -> None:
+        """Refuse inputs without a feature, and features of different lengths."""
+        if not self.slots:
+            values = [*self.positional[: self.n_inputs], *self.keyword.values()]
+            kinds = [str(v.dtype) if isinstance(v, Tensor) else type(v).__name__ for v in values]
+            remedy = (
+                "Make tensors of NumPy arrays with torch.from_numpy."
+                if any(isinstance(v, np.ndarray) for v in values)
+                else "For token ids, attribute to their embeddings: layer= with its name, or inputs_embeds=."
+            )
+            raise InputError(
+                f"no floating-point tensor among the inputs ({', '.join(kinds) or 'none given'}): gradients need one. "
+                + remedy
+            )
+        for slot, feature in zip(self.slots, self.features, strict=True):
+            if feature.dim() == 0 or feature.numel() == 0:
+                raise InputError(
+                    f"input {slot!r} has shape {tuple(feature.shape)}: expected a non-empty batch of samples, "
+                    "samples along the first dimension."
+                )
+            if len(feature) != self.batch:
+                raise InputError(
+                    f"input {slot!r} has {len(feature)} samples, input {self.slots[0]!r} has {self.batch}. Pass what "
+                    "has no batch dimension as additional_forward_args."
+                )
+
+    @cached_property
+    def features(self) -> tuple[Tensor, ...]:
+        """The floating-point tensors among the inputs, in order."""
+        return tuple(self.positional[s] if isinstance(s, int) else self.keyword[s] for s in self.slots)
+
+    @property
+    def batch(self) -> int:
+        """Number of samples."""
+        return len(self.features[0])
+
+    def prepared(self, *, create_graph: bool) -> Call:
+        """Tensors that autograd can work with: none from inference mode, no graph unless it is wanted."""
+
+        for v in self.values():
+            if isinstance(v, Tensor) and (v.is_inference() or (v.requires_grad and not create_graph)):
+                break
+        else:
+            return self
+
+        def prepare(value: Any) -> Any:
+            if not isinstance(value, Tensor):
+                return value
+            value = value.clone() if value.is_inference() else value
+            return value if create_graph else value.detach()
+
+        return self._mapped(prepare)
+
+    def to(self, dtype: torch.dtype) -> Call:
+        """Floating-point tensors in another format."""
+        return self._mapped(lambda value: value.to(dtype) if is_floating(value) else value)
+
+    def _mapped(self, change: Callable[[Any], Any]) -> Call:
+        keyword = {name: change(value) for name, value in self.keyword.items()}
+        return replace(self, positional=tuple(change(value) for value in self.positional), keyword=keyword)
+
+    def call(self, model: Model, features: Sequence[Tensor]) -> Any:
+        """Run the model with other features in the same places."""
+        if len(self.positional) == len(self.slots) and not self.keyword:
+            return model(*features)
+        positional, keyword = self._placed(features)
+        return model(*positional, **keyword)
+
+    def filled(self, features: Sequence[Tensor]) -> Call:
+        """The same call with other features."""
+        positional, keyword = self._placed(features)
+        return replace(self, positional=positional, keyword=keyword)
+
+    def _placed(self, features: Sequence[Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        positional, keyword = list(self.positional), dict(self.keyword)
+        for slot, feature in zip(self.slots, features, strict=True):
+            if isinstance(slot, int):
+                positional[slot] = feature
+            else:
+                keyword[slot] = feature
+        return tuple(positional), keyword
+
+    def pack(self, attributions: Sequence[Tensor]) -> Attributions:
+        """Give attributions the structure of the inputs: tensor, tuple (None where there is none), or dict."""
+        if self.frame is not None and attributions[0].dim() == 2 and not attributions[0].requires_grad:  # noqa: PLR2004
+            values = attributions[0].cpu().numpy()
+            return type(self.frame)(values, index=self.frame.index, columns=self.frame.columns)  # type: ignore[no-any-return]
+        if self.single:
+            return attributions[0]
+        by_slot = dict(zip(self.slots, attributions, strict=True))
+        if self.positional and isinstance(self.slots[0], int):
+            return tuple(by_slot.get(i) for i in range(self.n_inputs))  # type: ignore[misc]  # None: no attribution
+        return {str(slot): attribution for slot, attribution in by_slot.items()}
+
+    def rows(self, samples: slice | Tensor, repeats: int = 1) -> Call:
+        """Select samples and repeat the selection; every tensor with the batch's length takes part."""
+        if repeats == 1 and isinstance(samples, slice) and samples.indices(self.batch) == (0, self.batch, 1):
+            return self
+        batch = self.batch
+
+        def take(value: Any) -> Any:
+            own = lambda t: rows_at(t, samples, batch, repeats)  # noqa: E731
+            return pytree.tree_map_only(Tensor, own, value, is_leaf=_is_no_container)
+
+        return self._mapped(take)
+
+    def beside(self, samples: slice | Tensor, repeats: int = 1) -> Call:
+        """Rows for a call with features of its own: where there is nothing else, nothing is copied."""
+        only_features = len(self.positional) + len(self.keyword) == len(self.slots)
+        return self if only_features else self.rows(samples, repeats)
+
+    def fill(self, value: Any, what: str) -> tuple[Tensor, ...]:
+        """Read a baseline: None is zero; a number, or tensors in the inputs' structure that broadcast to them."""
+        if value is None:
+            value = 0.0
+        if isinstance(value, Mapping):
+            unknown = sorted(str(name) for name in value if name not in self.slots)
+            if unknown:
+                raise BaselineError(
+                    f"{what} for {', '.join(unknown)}, but the floating-point inputs are {list(self.slots)}."
+                )
+            values = [value.get(slot, 0.0) for slot in self.slots]
+        elif isinstance(value, tuple | list):
+            values = [value[slot] if isinstance(slot, int) and slot < len(value) else None for slot in self.slots]
+            if len(value) != self.n_inputs:
+                raise BaselineError(f"{len(value)} {what} for {self.n_inputs} inputs: give one for each.")
+        else:
+            values = [value] * len(self.slots)
+        filled = []
+        for slot, feature, one in zip(self.slots, self.features, values, strict=True):
+            try:
+                tensor = torch.as_tensor(0.0 if one is None else one, dtype=feature.dtype, device=feature.device)
+            except (TypeError, ValueError) as error:
+                raise BaselineError(
+                    f"{what} {one!r} for input {slot!r}: expected None (zero), a number, or a tensor that broadcasts "
+                    f"to shape {tuple(feature.shape)}."
+                ) from error
+            try:
+                filled.append(tensor.expand_as(feature))
+            except RuntimeError:
+                raise BaselineError(
+                    f"{what} of shape {tuple(tensor.shape)} do not broadcast to input {slot!r} of shape "
+                    f"{tuple(feature.shape)}."
+                ) from None
+        return tuple(filled)
+
+
+def read_call(inputs: Inputs, additional_forward_args: Any = None, *, check: bool = True) -> Call:
+    """Read what a user passed; floating-point tensors among ``inputs`` become the features.
+
+    Without ``check`` there need not be any: token ids, where the attributed layer comes later.
+
+    >>> read_call({"x": torch.ones(2, 3)}, additional_forward_args={"scale": 2.0}).keyword["scale"]
+    2.0
+    """
+    if isinstance(inputs, Tensor) and additional_forward_args is None:
+        slots: tuple[int | str, ...] = (0,) if inputs.is_floating_point() else ()
+        call = Call((inputs,), {}, slots, single=True, n_inputs=1)
+        if check and not (slots and inputs.dim() and inputs.numel()):
+            call.check()
+        return call
+    frame = inputs if _is_frame(inputs) else None
+    if frame is not None:
+        inputs = _from_frame(frame)
+    positional: tuple[Any, ...] = ()
+    keyword: dict[str, Any] = {}
+    if isinstance(inputs, Mapping):
+        keyword = dict(inputs)
+        slots = tuple(name for name, value in inputs.items() if is_floating(value))
+    else:
+        positional = tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)
+        slots = tuple(i for i, value in enumerate(positional) if is_floating(value))
+    n_inputs = len(positional) or len(keyword)
+    extra, extra_keyword = extra_arguments(additional_forward_args)
+    call = Call((*positional, *extra), keyword | extra_keyword, slots, isinstance(inputs, Tensor), n_inputs, frame)
+    if check:
+        call.check()
+    return call
+
+
+def extra_arguments(value: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Positional and keyword arguments that stay as they are.
+
+    >>> extra_arguments(2), extra_arguments({"scale": 3})
+    (((2,), {}), ((), {'scale': 3}))
+    """
+    if value is None:
+        return (), {}
+    if isinstance(value, Mapping):
+        return (), dict(value)
+    return (tuple(value) if isinstance(value, tuple | list) else (value,)), {}
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One leaf of the inputs."""
+
+    name: str
+    value: Any
+    scales: bool
+    baseline: Tensor | None = None
+
+    def describe(self) -> str:
+        if not isinstance(self.value, Tensor):
+            return f"{self.name}: {self.value!r}, constant"
+        dtype = str(self.value.dtype).removeprefix("torch.")
+        shape = "×".join(map(str, self.value.shape)) or "scalar"
+        role = "constant" if not self.scales else "scales" if self.baseline is None else "scales around its baseline"
+        return f"{self.name}: {dtype} {shape}, {role}"
+
+
+@dataclass(frozen=True)
+class Leaves:
+    """A call of the model, with every leaf named."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    #: In the order of `pytree.tree_leaves((args, kwargs))`.
+    leaves: tuple[Leaf, ...]
+
+    def copies(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The call on copies, so that in-place operators do not reach the user's tensors."""
+        values = (leaf.value for leaf in self.leaves)
+        return self.rebuild([v.detach().clone() if isinstance(v, Tensor) else v for v in values])
+
+    def rebuild(self, values: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        spec = pytree.tree_structure((self.args, self.kwargs))
+        args, kwargs = pytree.tree_unflatten(list(values), spec)
+        return args, kwargs
+
+
+def read_leaves(
+    inputs: Inputs,
+    *,
+    additional_forward_args: Any = None,
+    wrt: int | str | Iterable[int | str] | None = None,
+    baseline: Any = None,
+) -> Leaves:
+    """Name every leaf, and say which ones scale."""
+    if isinstance(inputs, Tensor):
+        named: list[tuple[int | str, Any]] = [(0, inputs)]
+    elif isinstance(inputs, Mapping):
+        named = list(inputs.items())
+    elif isinstance(inputs, tuple | list):
+        named = list(enumerate(inputs))
+    else:
+        raise InputError(
+            f"inputs of type {type(inputs).__name__} are not understood: "
+            "pass a tensor, a tuple of positional inputs, or a mapping of keyword inputs."
+        )
+    extra, extra_keywords = extra_arguments(additional_forward_args)
+    chosen = _chosen(wrt, [key for key, _ in named])
+    baselines = _baselines(baseline, named)
+    keyword = isinstance(inputs, Mapping)
+    args = extra if keyword else (*(v for _, v in named), *extra)
+    kwargs = (dict(named) if keyword else {}) | extra_keywords
+    leaves: list[Leaf] = []
+    if keyword:
+        leaves += _leaves("argument", extra, scale=False)
+    for key, value in named:
+        name = key if isinstance(key, str) else "x" if len(named) == 1 else f"x{key}"
+        scale = chosen is None or key in chosen
+        leaves += _leaves(name, value, scale=scale, baseline=baselines.get(key), required=chosen is not None)
+    if not keyword:
+        leaves += _leaves("argument", extra, scale=False)
+    for name, value in extra_keywords.items():
+        leaves += _leaves(name, value, scale=False)
+    if not any(leaf.scales for leaf in leaves):
+        kinds = ", ".join(leaf.describe() for leaf in leaves) or "none at all"
+        raise InputError(
+            f"no floating-point input to scale (inputs: {kinds}); for token models pass embeddings, "
+            "e.g. inputs_embeds, instead of integer ids."
+        )
+    return Leaves(args, {str(k): v for k, v in kwargs.items()}, tuple(leaves))
+
+
+def scalable(value: Any) -> bool:
+    return isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex())
+
+
+def _leaves(
+    name: str, value: Any, *, scale: bool, baseline: Tensor | None = None, required: bool = False
+) -> list[Leaf]:
+    leaves = []
+    flat, _ = pytree.tree_flatten_with_path(value)
+    for path, item in flat:
+        full = name + pytree.keystr(path)
+        if isinstance(item, Tensor) and item.layout != torch.strided:
+            raise InputError(f"input {full} has layout {item.layout}: pass a dense tensor.")
+        moves = scale and scalable(item)
+        if scale and required and not moves:
+            raise InputError(f"input {full} was named in wrt but is not a floating-point tensor.")
+        leaves.append(Leaf(full, item, moves, _expand(baseline, item, full) if moves else None))
+    return leaves
+
+
+def _chosen(wrt: int | str | Iterable[int | str] | None, keys: list[int | str]) -> set[int | str] | None:
+    if wrt is None:
+        return None
+    chosen = [wrt] if isinstance(wrt, int | str) else list(wrt)
+    missing = [key for key in chosen if key not in keys]
+    if missing or not chosen:
+        raise InputError(f"wrt={wrt!r} names no input; the inputs are {keys}.")
+    return set(chosen)
+
+
+def _baselines(baseline: Any, named: list[tuple[int | str, Any]]) -> dict[int | str, Any]:
+    if baseline is None:
+        return {}
+    if isinstance(baseline, Mapping):
+        values = dict(baseline)
+    elif isinstance(baseline, tuple | list):
+        if len(baseline) != len(named):
+            raise BaselineError(f"{len(baseline)} baselines for {len(named)} inputs: give one for each, or None.")
+        values = dict(enumerate(baseline))
+    else:
+        values = {key: baseline for key, value in named if scalable(value)}
+    unknown = [key for key in values if key not in {k for k, _ in named}]
+    if unknown:
+        raise BaselineError(f"baseline for {unknown}, but the inputs are {[k for k, _ in named]}.")
+    return {k: v for k, v in values.items() if v is not None}
+
+
+def _expand(baseline: Any, value: Tensor, name: str) -> Tensor | None:
+    if baseline is None:
+        return None
+    tensor = torch.as_tensor(baseline, dtype=value.dtype, device=value.device).detach()
+    try:
+        tensor = tensor.expand(value.shape)
+    except RuntimeError as error:
+        raise BaselineError(
+            f"the baseline of {name} has shape {tuple(tensor.shape)}, which does not broadcast to {tuple(value.shape)}."
+        ) from error
+    # A copy: a model may subtract in place.
+    return tensor.clone() if bool((tensor != 0).any()) else None
+
+
+@dataclass(frozen=True, eq=False)
+class LinearTarget:
+    """A weighted sum of outputs, Σ_c w_bc · F_c(x_b): one scalar per sample, of the same degree as the outputs.
+
+    >>> LinearTarget(torch.tensor([[1.0, -1.0]]))(torch.tensor([[3.0, 5.0]]))
+    tensor([-2.])
+    """
+
+    weights: Tensor
+
+    def __call__(self, output: Any) -> Tensor:
+        found = logits(output)
+        flat = found.flatten(1) if found.dim() > 1 else found[:, None]
+        if flat.shape[1] != self.weights.flatten(1).shape[1] or len(self.weights) not in {1, len(flat)}:
+            raise TargetError(
+                f"weights of shape {tuple(self.weights.shape)} do not fit an output of shape {tuple(flat.shape)}: "
+                "expected one row per sample (or a single one) and one weight per output."
+            )
+        return (flat * self.weights.flatten(1).to(flat)).sum(1)
+
+
+def logits(output: Any) -> Tensor:
+    """The tensor that targets index: the output itself, or its ``logits``.
+
+    >>> logits({"logits": torch.ones(1, 2), "hidden": None})
+    tensor([[1., 1.]])
+    """
+    if isinstance(output, Tensor):
+        return output
+    found = output.get("logits") if isinstance(output, Mapping) else getattr(output, "logits", None)
+    if isinstance(found, Tensor):
+        return found
+    if isinstance(output, tuple | list) and len(output) == 1 and isinstance(output[0], Tensor):
+        return output[0]
+    raise TargetError(
+        f"the model returned {type(output).__name__}, not a tensor or something with logits: pass a callable "
+        "target that takes this output and returns one scalar per sample."
+    )
+
+
+def class_scores(output: Any, batch: int) -> Tensor:
+    """One score per class, ``[batch, classes]``; of a model with a single score, ``[batch, 1]``.
+
+    >>> class_scores(torch.tensor([0.5, 2.0]), 2)
+    tensor([[0.5000],
+            [2.0000]])
+    """
+    raw = logits(output)
+    raw = raw[:, None] if raw.dim() == 1 else raw
+    if raw.dim() != 2 or len(raw) != batch:  # noqa: PLR2004  # samples and classes
+        raise TargetError(
+            f"the model gives outputs of shape {tuple(raw.shape)} for {batch} samples: expected one score, or one per "
+            "class. `attribute` of a method takes any function of the outputs as its target."
+        )
+    return raw
+
+
+def select(output: Any, target: Target, batch: int) -> Tensor:
+    """One scalar per sample, ``[batch]``; for the target ``"all"`` every output, ``[batch, n]``.
+
+    >>> output = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    >>> select(output, torch.tensor([0, 1]), 2)
+    tensor([1., 4.])
+    >>> select(output, lambda o: o.sum(1), 2)
+    tensor([3., 7.])
+    """
+    if callable(target):
+        return _checked_scalars(target(output), batch)
+    tensor = logits(output)
+    if tensor.dim() == 0 and batch == 1:
+        tensor = tensor.reshape(1)
+    if tensor.dim() == 0 or len(tensor) != batch:
+        raise TargetError(
+            f"output of shape {tuple(tensor.shape)} for {batch} samples: expected samples along the first dimension."
+        )
+    if isinstance(target, str):
+        if target != "all":
+            raise TargetError(f"target {target!r}: the only target that is a word is 'all'.")
+        return tensor.reshape(batch, -1)
+    if target is None:
+        if tensor.numel() != batch:
+            raise TargetError(
+                f"target is missing: the output has shape {tuple(tensor.shape)}, which is not one scalar per sample. "
+                "Give target= a class index, one index per sample, a callable, or 'all'."
+            )
+        return tensor.reshape(batch)
+    if type(target) is int and tensor.dim() == 2 and 0 <= target < tensor.shape[1]:  # noqa: PLR2004 - the usual case
+        return tensor[:, target]
+    return _indexed(tensor, _indices(target, batch, tensor))
+
+
+def _indices(target: Any, batch: int, output: Tensor) -> Tensor:
+    """Integer indices ``[batch or 1, output.dim() - 1]``."""
+    if isinstance(target, Tensor):
+        if target.dtype == torch.bool or target.is_floating_point() or target.is_complex():
+            raise TargetError(f"target of dtype {target.dtype}: class indices are integers.")
+        indices = target.to(output.device, torch.long)
+        if indices.dim() > 1 and indices.shape != (batch, 1):
+            raise TargetError(f"target of shape {tuple(target.shape)}: expected a number or one index per sample.")
+        indices = indices.reshape(-1, 1)
+    elif isinstance(target, bool) or not isinstance(target, int | Sequence):
+        raise TargetError(
+            f"target of type {type(target).__name__}: expected None, an integer, a 1-D tensor, a tuple, a list of "
+            "integers or tuples, a callable, or 'all'."
+        )
+    else:
+        rows = [target] if isinstance(target, int | tuple) else list(target)
+        rows = [row if isinstance(row, tuple) else (row,) for row in rows]
+        try:
+            indices = torch.tensor(rows, dtype=torch.long, device=output.device)
+        except (TypeError, ValueError):
+            raise TargetError(f"target {target!r}: expected integers or tuples of integers of one length.") from None
+    if len(indices) not in {1, batch}:
+        raise TargetError(f"{len(indices)} targets for {batch} samples: give one, or one per sample.")
+    if indices.dim() != 2 or indices.shape[1] != output.dim() - 1:  # noqa: PLR2004  # rows of indices
+        raise TargetError(
+            f"target {target!r} has {indices.shape[-1]} index per sample, but an output of shape "
+            f"{tuple(output.shape)} needs {output.dim() - 1}."
+        )
+    return indices
+
+
+def _indexed(output: Tensor, indices: Tensor) -> Tensor:
+    if output.dim() == 2 and output.device.type == "cpu":  # noqa: PLR2004 - the usual case, where gather checks indices
+        with suppress(RuntimeError):
+            return output.gather(1, indices.expand(len(output), 1)).squeeze(1)
+    sizes = torch.tensor(output.shape[1:], device=output.device)
+    wrong = ((indices < 0) | (indices >= sizes)).any(1)
+    if wrong.any():
+        sample = int(wrong.nonzero()[0])
+        raise TargetError(
+            f"target {indices[sample].tolist()} of sample {sample} is out of range for an output of shape "
+            f"{tuple(output.shape)}: indices run from 0 to {(sizes - 1).tolist()}."
+        )
+    samples = torch.arange(len(output), device=output.device)
+    return output[(samples, *(column.expand(len(output)) for column in indices.unbind(1)))]
+
+
+def rows_at(value: Tensor, samples: slice | Tensor, batch: int, repeats: int = 1) -> Tensor:
+    """The rows of some samples, the selection repeated; a tensor that has no row per sample stays as it is.
+
+    >>> rows_at(torch.tensor([5, 6, 7]), slice(2), batch=3, repeats=2)
+    tensor([5, 6, 5, 6])
+    """
+    if not value.dim() or len(value) != batch:
+        return value
+    taken = value[samples if isinstance(samples, slice) else samples.to(value.device)]
+    return taken.repeat(repeats, *[1] * (value.dim() - 1)) if repeats > 1 else taken
+
+
+def target_rows(target: Target, samples: slice | Tensor, batch: int, repeats: int = 1) -> Target:
+    """The target of some samples, repeated as they are."""
+    if repeats == 1 and isinstance(samples, slice) and samples.indices(batch) == (0, batch, 1):
+        return target
+    if isinstance(target, LinearTarget):
+        return (
+            LinearTarget(rows_at(target.weights, samples, batch, repeats)) if len(target.weights) == batch else target
+        )
+    if isinstance(target, list) and len(target) == batch:
+        taken = target[samples] if isinstance(samples, slice) else [target[i] for i in samples.tolist()]
+        return taken * repeats
+    return rows_at(target, samples, batch, repeats) if isinstance(target, Tensor) else target
+
+
+def _checked_scalars(scores: object, batch: int) -> Tensor:
+    if isinstance(scores, Tensor) and scores.shape == (batch, 1):
+        scores = scores.squeeze(1)
+    if not isinstance(scores, Tensor) or scores.shape != (batch,):
+        what = f"shape {tuple(scores.shape)}" if isinstance(scores, Tensor) else f"type {type(scores).__name__}"
+        raise TargetError(f"the callable target returned {what}: expected one scalar per sample, shape ({batch},).")
+    return scores

@@ -1,0 +1,219 @@
+"""What it takes to run a model and leave it as it was: unwrapping, the modules behind it, their modes and buffers."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.export import ExportedProgram
+from torch.nn.parameter import is_lazy
+
+from axiograd._functions import global_values, own_values
+from axiograd.errors import InputError
+
+#: Threads that share a model take turns: held while it is traced, which swaps its parameters for fake ones, while it is
+#: run, and while its buffers are copies.
+TRACE_LOCK = threading.RLock()
+
+
+class Hooked(nn.Module):
+    """A module with the forward hooks of the wrapper that it was taken out of."""
+
+    def __init__(self, module: nn.Module, wrapper: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+        self.training = module.training  # not train(), which would reach into the module
+        for name in _HOOKS:
+            setattr(self, name, getattr(wrapper, name))
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module(*args, **kwargs)
+
+
+_HOOKS = (
+    "_forward_hooks",
+    "_forward_pre_hooks",
+    "_forward_hooks_with_kwargs",
+    "_forward_pre_hooks_with_kwargs",
+    "_forward_hooks_always_called",
+)
+#: Wrappers that spread a model over devices or processes.
+PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
+
+
+def unwrap_parallel(model: Callable[..., Any]) -> Callable[..., Any]:
+    """The user's own module inside DistributedDataParallel or DataParallel, with the wrapper's forward hooks.
+
+    The machinery of a wrapper must not be disturbed by an extra look.
+    """
+    return unwrap_parallel(_taken_out(model, model.module)) if isinstance(model, PARALLEL) else model
+
+
+def runnable(model: Callable[..., Any]) -> Callable[..., Any]:
+    """The model itself; the module of an exported program, which cannot be called."""
+    return model.module() if isinstance(model, ExportedProgram) else model
+
+
+def unwrap(model: Callable[..., Any]) -> Callable[..., Any]:
+    """The Python module behind a compiled or parallel one, with the wrapper's hooks; refuses what cannot be read."""
+    model = runnable(model)
+    compiled = compiled_from(model)
+    if compiled is not None and isinstance(model, nn.Module):
+        return unwrap(_taken_out(model, compiled))
+    if isinstance(model, PARALLEL):
+        return unwrap(unwrap_parallel(model))
+    if isinstance(model, torch.jit.ScriptModule | torch.jit.ScriptFunction):
+        raise InputError(
+            f"{type(model).__name__} hides its operators behind TorchScript: pass the Python module that "
+            "it was made from."
+        )
+    if not callable(model):
+        raise InputError(f"{type(model).__name__} is not a model: pass a torch.nn.Module or a callable.")
+    return model
+
+
+def _taken_out(wrapper: nn.Module, module: nn.Module) -> Callable[..., Any]:
+    hooked = wrapper._forward_hooks or wrapper._forward_pre_hooks  # noqa: SLF001 - whether there are any
+    return Hooked(module, wrapper) if hooked else module
+
+
+def require_shapes(model: Callable[..., Any]) -> None:
+    """Refuse lazy parameters, which have no shape yet."""
+    if isinstance(model, nn.Module):
+        tensors = [*model.named_parameters(), *model.named_buffers()]
+        lazy = [name for name, tensor in tensors if is_lazy(tensor)]
+        if lazy:
+            raise InputError(
+                f"parameters without a shape yet: {', '.join(lazy[:5])}; run the model once on an input "
+                "to initialise them."
+            )
+
+
+def describe_model(model: Callable[..., Any]) -> str:
+    if isinstance(model, nn.Module):
+        return type(model).__name__
+    return getattr(model, "__name__", None) or type(model).__name__
+
+
+def describe_mode(model: Callable[..., Any]) -> str:
+    """train, eval, or mixed; for callables, of no importance."""
+    if not isinstance(model, nn.Module):
+        return "callable"
+    flags = {m.training for m in model.modules()}
+    return "mixed" if len(flags) > 1 else "train" if flags.pop() else "eval"
+
+
+def like_of(model: nn.Module) -> Tensor:
+    """An empty tensor on the model's device and of its dtype, to bring inputs there: ``x.to(like_of(model))``."""
+    return next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0)).new_empty(0)
+
+
+def compiled_from(model: Any) -> nn.Module | None:
+    """The module that `torch.compile` wrapped, None for anything else, whatever its attributes are called."""
+    frames = sys.modules.get("torch._dynamo.eval_frame")
+    return model._orig_mod if frames is not None and isinstance(model, frames.OptimizedModule) else None  # noqa: SLF001
+
+
+def captured_modules(function: Any) -> Iterator[tuple[str, nn.Module]]:
+    """Modules that a callable reaches by closure, default or global, as its argument or as the owner of a method."""
+    if isinstance(function, functools.partial):
+        yield from captured_modules(function.func)
+        values = [("argument", v) for v in (*function.args, *function.keywords.values())]
+    else:
+        owner = getattr(function, "__self__", None)
+        values = [("model", owner)] if owner is not None else []
+        plain = getattr(function, "__func__", function)
+        if isinstance(plain, FunctionType):
+            values += [*own_values(plain).items(), *global_values(plain).items()]
+    for name, value in values:
+        if isinstance(value, nn.Module):
+            yield name, value
+
+
+def module_of(model: Callable[..., Any]) -> nn.Module | None:
+    """The module behind a callable: itself, or the object whose method it is."""
+    owner = model if isinstance(model, nn.Module) else getattr(model, "__self__", None)
+    return owner if isinstance(owner, nn.Module) else None
+
+
+def modules_behind(model: Callable[..., Any]) -> list[nn.Module]:
+    """All modules that a callable may run: its own, or those that a function closes over."""
+    module = module_of(model)
+    return [module] if module is not None else [captured for _, captured in captured_modules(model)]
+
+
+def all_modules(model: Callable[..., Any]) -> list[nn.Module]:
+    """Those behind a model, and all that they hold."""
+    return [module for root in modules_behind(model) for module in root.modules()]
+
+
+def all_tensors(model: Callable[..., Any]) -> list[Tensor]:
+    """Parameters and buffers of the modules behind a model."""
+    return [tensor for root in modules_behind(model) for tensor in (*root.parameters(), *root.buffers())]
+
+
+@contextmanager
+def running_eagerly() -> Iterator[None]:
+    """Compiled modules run as they are written: compiled code has no second derivative, and sees no later hook."""
+    with torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext():
+        yield
+
+
+@contextmanager
+def in_mode(model: Callable[..., Any], *, training: bool | None = None) -> Iterator[None]:
+    """All modules behind a model in one mode, by default each in its own; afterwards each has its own again."""
+    roots = modules_behind(model)
+    modes = [(module, module.training) for module in all_modules(model)]
+    try:
+        for root in roots:
+            if training is not None and any(module.training != training for module in root.modules()):
+                root.train(training)
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+def with_buffers(model: Callable[..., Any]) -> list[nn.Module]:
+    """All modules behind a model that have buffers, each once; `modules()` makes up names that nobody needs here."""
+    waiting, seen, found = modules_behind(model), set(), []
+    while waiting:
+        module = waiting.pop()
+        if module in seen:
+            continue
+        seen.add(module)
+        if module._buffers:  # noqa: SLF001  # setattr would run a module's own __setattr__
+            found.append(module)
+        if module._modules:  # noqa: SLF001
+            waiting += [child for child in module._modules.values() if child is not None]  # noqa: SLF001
+    return found
+
+
+@contextmanager
+def preserved_buffers(owners: Sequence[nn.Module]) -> Iterator[None]:
+    """What a pass writes into buffers (BatchNorm's statistics) of these modules it writes into copies."""
+    if not owners:
+        yield
+        return
+    originals = [
+        (owner, name, buffer)
+        for owner in owners
+        for name, buffer in owner._buffers.items()  # noqa: SLF001
+        if buffer is not None
+    ]
+    copies: dict[int, Tensor] = {}
+    with TRACE_LOCK:
+        try:
+            for owner, name, buffer in originals:
+                owner._buffers[name] = copies.setdefault(id(buffer), buffer.clone())  # noqa: SLF001
+            yield
+        finally:
+            for owner, name, buffer in originals:
+                owner._buffers[name] = buffer  # noqa: SLF001
