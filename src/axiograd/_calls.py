@@ -115,6 +115,21 @@ class Call:
         """Number of samples."""
         return len(self.features[0])
 
+    def leaves(self, baseline: Any = None) -> Leaves:
+        """The same call for a proof: leaves are named; features scale around their baseline, the rest is constant."""
+        by_name = not isinstance(self.slots[0], int)
+        inputs = self.keyword.items() if by_name else enumerate(self.positional)
+        baselines = _baselines(baseline, list(inputs)[: self.n_inputs])
+        found: list[Leaf] = []
+        for place, value in enumerate(self.positional):
+            name = "x" if self.n_inputs == 1 else f"x{place}"
+            if by_name or place >= self.n_inputs:
+                name = f"argument[{place if by_name else place - self.n_inputs}]"
+            found += _leaves(name, value, scale=place in self.slots, baseline=baselines.get(place))
+        for key, value in self.keyword.items():
+            found += _leaves(key, value, scale=key in self.slots, baseline=baselines.get(key))
+        return Leaves(self.positional, dict(self.keyword), tuple(found))
+
     def prepared(self, *, create_graph: bool) -> Call:
         """Tensors that autograd can work with: none from inference mode, no graph unless it is wanted."""
 

@@ -1,9 +1,13 @@
 """What hides part of F from autograd is refused, however it is written; what only looks like it is not."""
 
+import inspect
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
 
+import axiograd
 from axiograd.homogeneity import certify
 
 X = torch.randn(3, 4, dtype=torch.float64)
@@ -170,8 +174,65 @@ def test_sizes_among_the_outputs_have_no_degree():
 
 def test_a_custom_backward_is_named_with_its_line():
     violation = certify(lambda x: ReluWithIdentityGradient.apply(x) + x, X).violations[0]
-    assert "autograd.Function" in violation.reason
-    assert "ReluWithIdentityGradient.apply(x)" in violation.code
+    assert "the autograd.Function ReluWithIdentityGradient is not that of its forward pass" in violation.reason
+    assert violation.kind == "gradient"
+    assert Path(violation.source.rpartition(":")[0]).name == Path(inspect.getsourcefile(ReluWithIdentityGradient)).name
+
+
+class RightRelu(torch.autograd.Function):
+    """max(0, x) with its own gradient, as fused layers have."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x.clamp(min=0)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * (ctx.saved_tensors[0] > 0)
+
+
+class DoubledGradient(torch.autograd.Function):
+    """x, with twice its gradient."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, g):
+        return 2 * g
+
+
+def test_a_custom_backward_that_is_right_is_certified():
+    certificate = certify(nn.Sequential(nn.Linear(4, 8, bias=False), Applied(RightRelu)), X.float())
+    assert certificate.ok
+    assert "RightRelu" in certificate.assumptions[0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_wrong_gradient_of_degree_0_is_seen_by_its_slope(dtype):
+    """Euler's identity does not see it: x·∇ of what has degree 0 is 0 whatever the factor."""
+
+    def model(x):
+        return x.sum(1) * DoubledGradient.apply(x[:, 0] / x.norm(dim=1))
+
+    x = X.to(dtype).clone().requires_grad_()
+    y = model(x)
+    (gradient,) = torch.autograd.grad(y.sum(), x)
+    torch.testing.assert_close((x * gradient).sum(1), y)
+    assert certify(model, x.detach()).violations[0].op == "DoubledGradient"
+    with pytest.raises(axiograd.errors.NotHomogeneousError, match="DoubledGradient"):
+        axiograd.XGradient(model).attribute(x.detach())
+
+
+class Applied(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function.apply(x)
 
 
 def test_statistics_for_later_do_not_matter():

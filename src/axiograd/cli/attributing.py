@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from axiograd._calls import class_scores
 from axiograd._state import like_of
-from axiograd.attribution import Attribution, Completeness, Gradient, XGradient
+from axiograd.attribution import Attribution, Completeness, Gradient
 from axiograd.attribution.methods import METHODS, find_method
 from axiograd.cli.classes import ClassNames
 from axiograd.cli.inputs import suggestion
@@ -89,10 +89,6 @@ def _leaves(outputs: Any) -> list[Tensor]:
     return [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, Tensor)]
 
 
-def _checked(method: Attribution) -> float:
-    return method.checked_seconds if isinstance(method, XGradient) else 0.0
-
-
 class Methods:
     """The chosen methods on one model; X-Gradient only if the model is certified."""
 
@@ -125,10 +121,9 @@ class Methods:
         if not self._warm:  # the first pass of a process allocates, and would be charged to the first method
             Gradient(self.model).attribute(inputs[:1], target if target is None else target[:1])
             self._warm = True
-        start = time.perf_counter() - _checked(method)
+        start = time.perf_counter()
         found: Tensor = method.attribute(inputs, target)
-        # Checks along the path come now and then: neither their time nor their passes are what an attribution costs.
-        cost.seconds += time.perf_counter() - _checked(method) - start
+        cost.seconds += time.perf_counter() - start
         cost.samples += len(inputs)
         cost.forward += counted.forwards
         cost.backward += counted.backwards

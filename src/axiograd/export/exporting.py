@@ -17,14 +17,13 @@ from axiograd._calls import Call, Model, logits, read_call
 from axiograd._state import all_modules, unwrap
 from axiograd._typing import Inputs
 from axiograd.attribution.passes import attribution_pass
-from axiograd.attribution.x_gradient import ReadOut
 from axiograd.datasets import Preprocess
 from axiograd.errors import ConfigurationError, DataMissingError, NotFiniteError, NotHomogeneousError, StorageError
 from axiograd.export.card import Card, baseline_in_words, versions, weights_hash
 from axiograd.export.checking import check
 from axiograd.export.joint import IMAGES, Asked, Joint, join, narrowed
 from axiograd.export.subject import CheckedModel
-from axiograd.homogeneity import Certificate, certify
+from axiograd.homogeneity import Certificate, ReadOut, certify
 from axiograd.runs.files import check_writable, write_atomically
 
 TOLERANCE = 1e-5

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import torch
@@ -28,11 +27,10 @@ from axiograd.homogeneity.findings import Findings
 from axiograd.homogeneity.interpret import Interpreter
 from axiograd.homogeneity.piecewise import curved_operators
 from axiograd.homogeneity.probe import ModelProbe, require_numbers, tensors_of
-from axiograd.homogeneity.refutation import attempt, example_probe, quiet_and_eager
+from axiograd.homogeneity.refutation import attempt, epsilon_error, example_probe, quiet_and_eager, wrong_gradient
 from axiograd.homogeneity.rules.call import LIFT_FIX
 from axiograd.homogeneity.tracing.cuts import ancestors, cut_name, gradient_cuts
 from axiograd.homogeneity.tracing.failure import explain_failure, fails_itself
-from axiograd.homogeneity.tracing.private_torch import UnsupportedTorchError, require_sound_hooks, wrong_gradient
 from axiograd.homogeneity.tracing.program import Program, trace
 from axiograd.homogeneity.tracing.sizes import Sizes
 from axiograd.homogeneity.tracing.surroundings import attributes_restored, draws_noticed, own_generator, randomness
@@ -50,8 +48,8 @@ def certify(
 ) -> Certificate:
     """Prove F(αx) = αᵏF(x) for every α > 0, operator by operator, or list every violation.
 
-    Every call proves anew, and tries to refute the proof by running the model itself (`axiograd.verify` does that
-    alone): about twenty forward and five backward passes on two samples, and the model is left as it was.
+    Every call proves anew, and tries to refute the proof by running the model itself on at most two samples
+    (`axiograd.verify` does that alone). The model is left as it was.
 
     Floating-point inputs scale together, or those named in `wrt`; everything else is constant.
     With `baseline=b`, F is certified as a homogeneous function of x − b.
@@ -65,7 +63,7 @@ def certify(
     2.0
     """
     arguments = read_leaves(example_inputs, additional_forward_args=additional_forward_args, wrt=wrt, baseline=baseline)
-    return prove(model, arguments).certificate
+    return prove(model, arguments, probe=True).certificate
 
 
 @dataclass(frozen=True)
@@ -78,8 +76,12 @@ class Proof:
     sizes: Sizes | None
 
 
-def prove(model: Callable[..., Any], arguments: Leaves, *, axes: tuple[int, ...] = (0,)) -> Proof:
-    """Trace, walk, and try to refute, for any size along `axes` where that can be; nothing is remembered."""
+def prove(model: Callable[..., Any], arguments: Leaves, *, axes: tuple[int, ...] = (0,), probe: bool = False) -> Proof:
+    """Trace and walk, for any size along `axes` where that can be; with `probe`, try to refute as well.
+
+    The running model is asked in two cases without `probe`, too: gradients written by hand are compared with
+    differences, and how far epsilons lead away is measured.
+    """
     wrapped = runnable(model)
     model = unwrap(wrapped)
     require_shapes(model)
@@ -91,9 +93,8 @@ def prove(model: Callable[..., Any], arguments: Leaves, *, axes: tuple[int, ...]
     program: Program | None = None
     # Held until the end: while a model is traced, its attributes are not its own.
     with TRACE_LOCK, attributes_restored(model):
-        _require_sound_torch()
         with draws_noticed() as drawn:
-            trouble = _run_once(model, arguments)
+            trouble, by_hand = _run_once(model, arguments)
             try:
                 program = trace(model, arguments, static=shifted, axes=axes)
             except Exception as failure:  # noqa: BLE001 - whatever the export says becomes a violation or a clear error
@@ -114,7 +115,11 @@ def prove(model: Callable[..., Any], arguments: Leaves, *, axes: tuple[int, ...]
         exact = all(value.exact for value, _ in outputs) and bool(outputs)
         curved = _curved(program, arguments, report)
         if program is not None and degree is not None and not report.violations:
-            error = _try_to_refute(wrapped, model, program, arguments, degree, report, exact=exact)
+            error = 0.0
+            if by_hand or probe or not exact:
+                error = _ask_the_model(
+                    wrapped, model, program, arguments, degree, report, exact=exact, by_hand=by_hand, probe=probe
+                )
     report.assume(FINITE)
     certificate = Certificate(
         ok=degree is not None and not report.violations,
@@ -138,7 +143,7 @@ def prove(model: Callable[..., Any], arguments: Leaves, *, axes: tuple[int, ...]
     return Proof(certificate, consulted, None if program is None else program.sizes)
 
 
-def _try_to_refute(
+def _ask_the_model(
     wrapped: Callable[..., Any],
     model: Callable[..., Any],
     program: Program,
@@ -147,6 +152,8 @@ def _try_to_refute(
     report: Findings,
     *,
     exact: bool,
+    by_hand: list[type],
+    probe: bool,
 ) -> float | None:
     """Add what the model itself says against the proof; returns how far an inexact one is off."""
     tensors = all_tensors(model) + [leaf.value for leaf in arguments.leaves if isinstance(leaf.value, Tensor)]
@@ -155,44 +162,74 @@ def _try_to_refute(
         return None
     runs = model if isinstance(wrapped, nn.parallel.DistributedDataParallel) else wrapped
     with torch.inference_mode(mode=False), quiet_and_eager():
-        probe = example_probe(runs, arguments, program)
-        found = attempt(model, program, probe, degree, exact=exact)
-    if found.violation is not None:
-        report.add(found.violation)
-    return 0.0 if exact else found.error
+        example = example_probe(runs, arguments, program)
+        found = wrong_gradient(model, example, by_hand) if by_hand else None
+        if found is None and probe:
+            found = attempt(model, program, example, degree, exact=exact)
+        if found is not None:
+            report.add(found)
+        elif by_hand:
+            names = ", ".join(function.__name__ for function in by_hand)
+            report.assume(f"the gradient of {names} is right, as it was at a few points")
+        return 0.0 if exact else epsilon_error(example, degree) if found is None else None
 
 
-def _run_once(model: Callable[..., Any], arguments: Leaves) -> Exception | None:
-    """Fill what the model keeps between calls (lru_cache, globals) with numbers, before a trace would without them.
+def _run_once(model: Callable[..., Any], arguments: Leaves) -> tuple[Exception | None, list[type]]:
+    """What goes wrong when the model runs, and the `autograd.Function`s of the user's own that it applies.
 
-    What goes wrong here, and is returned, goes wrong in the trace or after it, too.
+    What the model keeps between calls (lru_cache, globals) is filled with numbers, before a trace would without them.
     """
-    with (
-        torch.inference_mode(mode=False),
-        torch.no_grad(),
-        torch.random.fork_rng(),
-        quiet_and_eager(),
-        preserved_buffers(with_buffers(model)),
-    ):
-        try:
-            args, kwargs = arguments.copies()
-            output = model(*args, **kwargs)
-        except Exception as error:  # noqa: BLE001 - whatever the user's code raises
-            return error
-    require_numbers(output)
-    return None
+    trouble: Exception | None = None
+    for call, grad in ((_differentiable, torch.enable_grad), (Leaves.copies, torch.no_grad)):
+        with (
+            torch.inference_mode(mode=False),
+            grad(),
+            torch.random.fork_rng(),
+            quiet_and_eager(),
+            preserved_buffers(with_buffers(model)),
+        ):
+            try:
+                args, kwargs = call(arguments)
+                output = model(*args, **kwargs)
+            except Exception as error:  # noqa: BLE001 - whatever the user's code raises
+                trouble = error
+                continue  # without gradients it may run: NumPy, inference tensors
+        require_numbers(output)
+        return None, _written_by_hand(output)
+    return trouble, []
 
 
-@cache
-def _require_sound_torch() -> None:
-    """A custom gradient must be seen by the trace, or nothing can be certified: tried once per process."""
-    require_sound_hooks()
-    program = trace(wrong_gradient, read_leaves(torch.ones(2)))
-    if not gradient_cuts(program.original, set(program.inputs)):
-        raise UnsupportedTorchError(
-            f"torch {torch.__version__} exports a custom autograd.Function without a trace of it, so that nothing can "
-            "be certified: install a version that constraints.txt names."
-        )
+def _differentiable(arguments: Leaves) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The call on copies with gradients, none of them a leaf, so that a model may work in place."""
+    values = [
+        leaf.value.detach().clone() if isinstance(leaf.value, Tensor) else leaf.value for leaf in arguments.leaves
+    ]
+    return arguments.rebuild(
+        [
+            value.requires_grad_() * 1 if leaf.scales else value
+            for leaf, value in zip(arguments.leaves, values, strict=True)
+        ]
+    )
+
+
+def _written_by_hand(output: Any) -> list[type]:
+    """The `autograd.Function`s in a backward pass that do not come with torch."""
+    steps = (step for step in _steps(output) if isinstance(step, torch.autograd.function.BackwardCFunction))
+    functions = {getattr(step, "_forward_cls", type(step)): None for step in steps}
+    return [function for function in functions if not function.__module__.startswith("torch.")]
+
+
+def _steps(output: Any) -> Iterator[Any]:
+    """All steps of the backward pass."""
+    waiting = [t.grad_fn for t in tensors_of(output)]
+    seen: set[Any] = set()
+    while waiting:
+        step = waiting.pop()
+        if step is None or step in seen:
+            continue
+        seen.add(step)
+        yield step
+        waiting += [before for before, _ in step.next_functions]
 
 
 def _trained(names: set[str], program: Program | None, model: Callable[..., Any], arguments: Leaves) -> tuple[str, ...]:
@@ -209,16 +246,8 @@ def _leaves_behind(model: Callable[..., Any], arguments: Leaves) -> Iterator[Ten
     """The tensors that a gradient of the model's outputs would be collected in."""
     with torch.inference_mode(mode=False), torch.enable_grad(), quiet_and_eager():
         probe = ModelProbe(model, arguments)
-        waiting = [t.grad_fn for t in tensors_of(probe.raw(probe.directions()))]
-    seen: set[Any] = set()
-    while waiting:
-        step = waiting.pop()
-        if step is None or step in seen:
-            continue
-        seen.add(step)
-        if hasattr(step, "variable"):
-            yield step.variable
-        waiting += [before for before, _ in step.next_functions]
+        output = probe.raw(probe.directions())
+    yield from (step.variable for step in _steps(output) if hasattr(step, "variable"))
 
 
 def _curved(program: Program | None, arguments: Leaves, report: Findings) -> tuple[Violation, ...]:
@@ -241,8 +270,7 @@ def _walk(
             op=cut_name(cut),
             reason=(
                 "The gradient of a value that depends on the input is cut (detach, item, no_grad, inference mode, "
-                "an operator that autograd has no derivative of) or made by an autograd.Function of its own, so that "
-                "autograd's ∇F need not be that of F."
+                "an operator that autograd has no derivative of), so that autograd's ∇F need not be that of F."
             ),
             fix="Leave the value attached, compute it from constants, or write it with PyTorch's operators.",
             kind="gradient",

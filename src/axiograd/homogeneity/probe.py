@@ -14,6 +14,9 @@ from axiograd._calls import Leaves, scalable
 from axiograd._state import preserved_buffers, with_buffers
 from axiograd.errors import InputError
 
+#: The name of the point that the user gave.
+EXAMPLE = "the example"
+
 
 class ModelProbe:
     """The model as a function of the inputs that scale, taken relative to their baselines: u ↦ F(b + u)."""
@@ -46,7 +49,7 @@ class ModelProbe:
     def points(self) -> Iterator[tuple[str, list[Tensor]]]:
         """The example, and inputs of its shape with other signs and zeros."""
         example = self.directions()
-        yield "the example", example
+        yield EXAMPLE, example
         generator = torch.Generator().manual_seed(0)
 
         def drawn(like: Tensor) -> Tensor:

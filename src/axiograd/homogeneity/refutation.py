@@ -6,11 +6,12 @@ withdrawn. Cost: about twenty forward and five backward passes on at most two sa
 batch size.
 """
 
+import inspect
 import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ from axiograd._calls import Leaves
 from axiograd._state import running_eagerly
 from axiograd.errors import InputError
 from axiograd.homogeneity.certificate import Violation
-from axiograd.homogeneity.probe import ModelProbe, in_double, tensors_of
+from axiograd.homogeneity.probe import EXAMPLE, ModelProbe, in_double, tensors_of
 from axiograd.homogeneity.tracing.failure import fails_itself, wrong_format
 from axiograd.homogeneity.tracing.nodes import is_random
 from axiograd.homogeneity.tracing.program import Program, untouched
@@ -53,18 +54,9 @@ _FIX = (
 _NO_GRADIENT = re.compile("derivative for .* not implemented|modified by an inplace operation")
 
 
-@dataclass(frozen=True)
-class Refutation:
-    """What speaks against a certificate, and how far an inexact one is off at the example's scale."""
-
-    violation: Violation | None = None
-    #: Of single attributions, relative to the largest one.
-    error: float | None = None
-
-
 def attempt(
     model: Callable[..., Any], program: Program, probe: ModelProbe, degree: float, *, exact: bool
-) -> Refutation:
+) -> Violation | None:
     """Run the model on the example and elsewhere; a contradiction counts if it is there in float64, too."""
     against = _contradiction(probe, degree, program, exact=exact) or _wrong_slope(probe)
     if against is not None and probe.own_dtype != torch.float64 and against.op != "traced":
@@ -74,10 +66,7 @@ def attempt(
             against = _contradiction(double, degree, None, exact=exact) or _wrong_slope(double)
         elif against.op == "slope":
             against = None  # rounded differences say little
-    error = None
-    if against is None and not exact:
-        error = _epsilon_error(probe, degree)
-    return Refutation(against, error)
+    return against
 
 
 @contextmanager
@@ -177,31 +166,71 @@ def _number(tensor: Tensor, where: int) -> str:
 
 
 def _wrong_slope(probe: ModelProbe) -> Violation | None:
-    """Autograd's gradient along a random line through a point of no special kind, against F itself.
+    """Autograd's gradient against differences at a point of no special kind.
 
-    What a hook or a function of its own hides from autograd may have degree 0, and Euler's identity does not see it.
+    What a hook hides from autograd may have degree 0, and Euler's identity does not see it.
     """
     if probe.epsilon > torch.finfo(torch.float32).eps:
         return None
     name, start = list(probe.points())[1]
+    try:
+        found = _slopes(probe, start)
+    except Exception:  # noqa: BLE001 - a model may refuse inputs unlike the example
+        return None
+    if found is None:
+        return None
+    return _violation("slope", f"On {name}, {_SLOPES.format(*found)}, as if a hook changed the gradient.")
+
+
+def wrong_gradient(model: Callable[..., Any], probe: ModelProbe, functions: list[type]) -> Violation | None:
+    """Gradients that were written by hand against differences, in float64 where the model has such a copy."""
+    twin = in_double(model, probe.arguments)
+    if twin is not None:
+        probe = ModelProbe(twin, probe.arguments, torch.float64)
+    names = ", ".join(function.__name__ for function in functions)
+    for name, start in probe.points():
+        try:
+            found = _slopes(probe, start)
+        except Exception:  # a model may refuse inputs unlike the example
+            if name == EXAMPLE:
+                raise
+            continue
+        if found is not None:
+            return Violation(
+                module="",
+                op=names,
+                source=_line_of(functions[0]),
+                reason=f"The gradient of the autograd.Function {names} is not that of its forward pass: on {name}, "
+                f"{_SLOPES.format(*found)}.",
+                fix="Correct its backward, or write it with PyTorch's operators.",
+                kind="gradient",
+            )
+    return None
+
+
+def _line_of(function: type) -> str:
+    try:
+        return f"{inspect.getsourcefile(function)}:{inspect.getsourcelines(function)[1]}"
+    except (OSError, TypeError):  # written at a prompt
+        return ""
+
+
+_SLOPES = "autograd's derivative along a line is {:.6g} where outputs change by {:.6g}"
+
+
+def _slopes(probe: ModelProbe, start: list[Tensor]) -> tuple[float, float] | None:
+    """Autograd's derivative along a random line and the difference of outputs, if they disagree."""
     generator = torch.Generator().manual_seed(2)
     # Zeros stay zeros: relu has no slope there.
     line = [x * torch.randn(x.shape, generator=generator, dtype=torch.float64).to(x.device, x.dtype) for x in start]
-    try:
-        gradient, difference, doubt, size = probe.slope(start, line, 1e-6 if probe.dtype == torch.float64 else 2e-3)
-    except Exception:  # noqa: BLE001 - a model may refuse inputs unlike the example
-        return None
+    gradient, difference, doubt, size = probe.slope(start, line, 1e-6 if probe.dtype == torch.float64 else 2e-3)
     if not abs(gradient - difference) > _SLOPE * size + 5 * doubt:
         return None
     if probe.dtype == torch.float64:  # a steep function is not a straight line over the first step
         nearer = (probe.slope(start, line, step)[1] for step in _NEARER_STEPS)
         if any(abs(gradient - difference) <= _SLOPE * size for difference in nearer):
             return None
-    return _violation(
-        "slope",
-        f"On {name}, autograd's derivative along a line is {gradient:.6g} where outputs change by {difference:.6g}, "
-        "as if a hook changed the gradient.",
-    )
+    return gradient, difference
 
 
 def _differs(probe: ModelProbe, program: Program) -> Violation | None:
@@ -251,7 +280,7 @@ def _program_outputs(program: Program, probe: ModelProbe) -> list[Tensor] | None
     return tensors_of([found[o] for o in program.outputs if isinstance(o, str)])
 
 
-def _epsilon_error(probe: ModelProbe, degree: float) -> float | None:
+def epsilon_error(probe: ModelProbe, degree: float) -> float | None:
     """How far X-Gradient is from Integrated Gradients on the example, single features, relative to the largest."""
     path = MODEST_PATH if probe.epsilon > torch.finfo(torch.float32).eps else PATH
     try:

@@ -1,8 +1,4 @@
-"""Torch's private names that the proof leans on, in one place, with a trial that they still do what we need.
-
-Tested with torch 2.13. `require_sound_hooks` runs once per process, before the first proof. If a
-custom `autograd.Function` or inference mode is not seen as what it is, nothing is certified.
-"""
+"""Torch's private names that the proof uses, in one place."""
 
 import sys
 import threading
@@ -12,18 +8,9 @@ from functools import cache
 from typing import Any, TypeGuard
 
 import torch
-from torch import Tensor
-from torch._functorch import utils as wrappers
-from torch.utils import _pytree as pytree
-
-from axiograd.errors import AxiogradError
 
 #: Enters contexts on behalf of decorated functions.
 _DECORATOR = "torch.utils._contextlib"
-
-
-class UnsupportedTorchError(AxiogradError):
-    """This version of torch does not show what the proof has to see."""
 
 
 def is_operator(target: Any) -> TypeGuard[Any]:
@@ -44,25 +31,16 @@ def is_composite(target: Any) -> bool:
 
 
 @contextmanager
-def hidden_cuts_shown() -> Iterator[None]:
-    """Inference mode acts as no_grad, and arguments of custom `autograd.Function`s are detached: both leave a trace.
+def inference_mode_shown() -> Iterator[None]:
+    """Inference mode acts as no_grad in this thread, which leaves a trace.
 
-    In this thread alone.
-
-    >>> with hidden_cuts_shown(), torch.inference_mode():
+    >>> with inference_mode_shown(), torch.inference_mode():
     ...     torch.is_grad_enabled(), torch.is_inference_mode_enabled()
     (False, False)
     """
     mode: Any = torch.inference_mode
     mine = threading.get_ident()
-    unwrap, enter, leave = wrappers.unwrap_dead_wrappers, mode.__enter__, mode.__exit__
-
-    def shown_arguments(args: Any) -> Any:
-        # Every `Function.apply` passes here, also one that was bound to a name long before.
-        args, function = unwrap(args), sys._getframe(1).f_locals.get("cls")  # noqa: SLF001 - whose backward it is
-        if function is None or threading.get_ident() != mine or function.__module__.startswith("torch."):
-            return args
-        return pytree.tree_map_only(Tensor, Tensor.detach, args)
+    enter, leave = mode.__enter__, mode.__exit__
 
     def shown_enter(self: Any) -> None:
         caller = sys._getframe(1).f_globals.get("__name__", "")  # noqa: SLF001 - the tracer itself uses inference mode
@@ -80,11 +58,11 @@ def hidden_cuts_shown() -> Iterator[None]:
         else:
             shown.__exit__(*error)
 
-    wrappers.unwrap_dead_wrappers, mode.__enter__, mode.__exit__ = shown_arguments, shown_enter, shown_leave
+    mode.__enter__, mode.__exit__ = shown_enter, shown_leave
     try:
         yield
     finally:
-        wrappers.unwrap_dead_wrappers, mode.__enter__, mode.__exit__ = unwrap, enter, leave
+        mode.__enter__, mode.__exit__ = enter, leave
 
 
 class _Branching(threading.local):
@@ -117,43 +95,3 @@ def _teach_cond() -> None:
 
     cond.py_kernels[key] = kernel
     cond._dispatch_cache.clear()  # noqa: SLF001
-
-
-class _WrongGradient(torch.autograd.Function):
-    """x, with a gradient of zero."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:  # noqa: ARG004
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Tensor:  # noqa: ARG004
-        return torch.zeros_like(grads[0])
-
-
-def wrong_gradient(x: Tensor) -> Tensor:
-    """A function that looks homogeneous and has another gradient than it should."""
-    result: Tensor = _WrongGradient.apply(x)  # type: ignore[no-untyped-call]
-    return result
-
-
-def require_sound_hooks() -> None:
-    """Raise unless the hooks above still work in this torch; tried once per process, in some 10 ms."""
-    x = torch.ones(2, requires_grad=True)
-    with torch.enable_grad(), hidden_cuts_shown():
-        through: Any = wrong_gradient(x)
-        with torch.inference_mode():
-            inside = x * 1
-    seen = {
-        "an autograd.Function of the user's own": not through.requires_grad,
-        "inference mode": not inside.requires_grad and not inside.is_inference(),
-        "composite operators": is_composite(torch.ops.aten.dropout.default)
-        and not is_composite(torch.ops.aten.relu.default),
-        "programs inside operators": is_higher_order(torch.ops.higher_order.cond),
-    }
-    missing = [what for what, found in seen.items() if not found]
-    if missing:
-        raise UnsupportedTorchError(
-            f"torch {torch.__version__} does not show {' nor '.join(missing)} to the proof as torch 2.13 does, so that "
-            "nothing can be certified: install a version that constraints.txt names."
-        )

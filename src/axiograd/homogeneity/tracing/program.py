@@ -29,7 +29,7 @@ from axiograd.homogeneity.tracing.aliases import (
 )
 from axiograd.homogeneity.tracing.nodes import op_name, schema_of
 from axiograd.homogeneity.tracing.places import record_user_lines
-from axiograd.homogeneity.tracing.private_torch import hidden_cuts_shown
+from axiograd.homogeneity.tracing.private_torch import inference_mode_shown
 from axiograd.homogeneity.tracing.sizes import Sizes, sizes_of
 from axiograd.homogeneity.tracing.transforms import Applied, from_transform
 
@@ -77,7 +77,7 @@ def untouched(model: Callable[..., Any] | None = None) -> Iterator[None]:
         warnings.catch_warnings(),
         torch.random.fork_rng(),
         contextlib.nullcontext() if model is None else record_user_lines(model),
-        hidden_cuts_shown(),
+        inference_mode_shown(),
         torch.inference_mode(mode=False),
         torch.enable_grad(),
         quiet,
