@@ -36,7 +36,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     records = open_records(tmp_path / "results.json")
     records.add({"value": 1}, seed=0)
     before = records.path.read_bytes()
-    monkeypatch.setattr("axiograd.runs.files.Path.replace", lambda *_: (_ for _ in ()).throw(OSError(28, "full")))
+    monkeypatch.setattr("axiograd._io.Path.replace", lambda *_: (_ for _ in ()).throw(OSError(28, "full")))
     with pytest.raises(StorageError, match="full"):
         records.add({"value": 2}, seed=1)
     assert records.path.read_bytes() == before

@@ -9,10 +9,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from axiograd._io import load_tensors
 from axiograd.attribution import InputXGradient, XGradient
 from axiograd.errors import ConfigurationError, NotFiniteError, StorageError
 from axiograd.priors import Gini, RightReasons
-from axiograd.runs.tensors import load_tensors
 from axiograd.training import AttributionLoss, Recipe, checkpoint, fit
 from axiograd.training.batches import Order
 from support.training_run import make_loss

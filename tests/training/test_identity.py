@@ -383,7 +383,7 @@ SCRIPT = """
 import json, logging, os, sys, threading
 import torch
 from torch import nn
-from axiograd.runs.identity import describe, structure
+from axiograd._io import settings_of
 
 for given in sys.argv[1:]:  # a process for each
     if os.fork() == 0:

@@ -9,8 +9,8 @@ import time
 import pytest
 import torch
 
+from axiograd._io import load_tensors
 from axiograd.errors import StorageError
-from axiograd.runs.tensors import load_tensors
 from axiograd.training import checkpoint, loop
 from support import children
 from support.training_run import die_while_writing, train, train_in_child

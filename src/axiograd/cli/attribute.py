@@ -79,8 +79,8 @@ def attribute(
     `axiograd attribute lifted.safetensors --data shop.parquet --column image --out monday/ --engine ray --workers 8`
     """
     with speaking(as_json=json) as output:
+        from axiograd._io import check_writable
         from axiograd.cli.inputs import read_model
-        from axiograd.runs.files import check_writable
         from axiograd.scale import write_attributions
 
         check_writable(out)
@@ -174,7 +174,7 @@ class Relabelled:
             return found
         return replace(found, labels=[None if one is None else self.classes.get(one) for one in found.labels])
 
-    def _run_identity(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
         return {"inner": self.inner, "classes": self.classes, "limit": self.limit}
 
 

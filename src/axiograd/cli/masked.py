@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from axiograd._io import digest
 from axiograd.cli.samples import Samples
 from axiograd.datasets.folder_masks import FolderMasks
 from axiograd.datasets.folders import DamagedImageError, damage
@@ -17,7 +18,6 @@ from axiograd.datasets.transforms import pillow
 from axiograd.errors import ConfigurationError
 from axiograd.loading.prepared import Prepared
 from axiograd.metrics import energy_inside
-from axiograd.runs.digests import digest
 
 _TURNED = (5, 6, 7, 8)  # orientations of EXIF that lie on their side
 _ORIENTATION = 0x0112
@@ -32,7 +32,7 @@ class ImageMasks:
     found: FolderMasks
     pixels: Prepared
 
-    def _run_identity(self) -> dict[str, str]:
+    def settings(self) -> dict[str, str]:
         """By their names and sizes: masks of a million images are not read to know them."""
         known = sorted(self.found.found.items())
         told = (

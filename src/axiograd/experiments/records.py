@@ -15,11 +15,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from axiograd._io import require_same_settings, write_atomically
 from axiograd._version import __version__
 from axiograd.errors import ConfigurationError, StorageError
 from axiograd.experiments.code import commit
-from axiograd.runs.differences import differences
-from axiograd.runs.files import write_atomically
 
 FORMAT = 1
 
@@ -113,11 +112,8 @@ class Records:
             raise ConfigurationError(
                 f"{old.path} has results on {old.data!r}, not on {self.data!r}; choose another file."
             )
-        if changed := differences(old.settings, self.settings):
-            raise ConfigurationError(
-                f"{old.path} has results with other settings: {'; '.join(changed)}. Choose another place for the new "
-                "ones, or repeat the old settings to resume."
-            )
+        advice = "Choose another place for the new results, or repeat the old settings to resume."
+        require_same_settings(old.path, old.settings, self.settings, advice)
         self.pieces, self.missing = list(old.pieces), old.missing
 
 

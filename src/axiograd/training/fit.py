@@ -12,9 +12,9 @@ from torch import nn
 
 from axiograd._extras import optional
 from axiograd._half_precision import require_products
+from axiograd._io import check_writable
 from axiograd._state import in_mode
 from axiograd.errors import ConfigurationError
-from axiograd.runs.files import check_writable
 from axiograd.training.batches import ensure_dataset
 from axiograd.training.compiled import CompileFallbackWarning
 from axiograd.training.loop import Run, Settings
