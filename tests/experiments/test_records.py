@@ -75,7 +75,7 @@ def test_commands_of_both_runs_are_kept(tmp_path):
 def test_other_settings_or_data_are_refused(tmp_path, change, words):
     path = tmp_path / "results.json"
     open_records(path, epochs=2).add({"x": 1}, seed=0)
-    with pytest.raises(ConfigurationError, match=words):
+    with pytest.raises(StorageError, match=words):
         open_records(path, **change)
 
 

@@ -109,9 +109,7 @@ class Records:
 
     def _continue(self, old: Records) -> None:
         if old.data != self.data:
-            raise ConfigurationError(
-                f"{old.path} has results on {old.data!r}, not on {self.data!r}; choose another file."
-            )
+            raise StorageError(f"{old.path} has results on {old.data!r}, not on {self.data!r}; choose another file.")
         advice = "Choose another place for the new results, or repeat the old settings to resume."
         require_same_settings(old.path, old.settings, self.settings, advice)
         self.pieces, self.missing = list(old.pieces), old.missing
