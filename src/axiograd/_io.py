@@ -245,7 +245,7 @@ def settings_of(value: Any) -> Any:
     What a function does is not looked into: give it another name, or the run another folder, when its code changes.
 
     >>> settings_of({"steps": 8, "x": torch.zeros(2), "dtype": torch.float32, "f": max})
-    {'steps': 8, 'x': 'torch.float32 [2] 2ac1fc52c2d7a3b5', 'dtype': 'torch.float32', 'f': 'max'}
+    {'steps': 8, 'x': 'torch.float32 [2] 21ff1b764ef3e705', 'dtype': 'torch.float32', 'f': 'max'}
     >>> settings_of(nn.Dropout(0.1))
     {'name': 'Dropout', 'p': 0.1, 'inplace': False}
     """

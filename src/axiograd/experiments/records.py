@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from axiograd._io import require_same_settings, write_atomically
+from axiograd._io import replacing, require_same_settings, writing
 from axiograd._version import __version__
 from axiograd.errors import ConfigurationError, StorageError
 from axiograd.experiments.code import commit
@@ -105,7 +105,12 @@ class Records:
             **({"missing": self.missing} if self.missing else {}),
             "pieces": [asdict(piece) for piece in self.pieces],
         }
-        write_atomically(self.path, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
+        # One name for the file in the making: what a killed process has left is replaced by the next.
+        building = self.path.with_name(f".{self.path.name}.tmp")
+        with writing(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(self.path, building):
+                building.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
     def _continue(self, old: Records) -> None:
         if old.data != self.data:
