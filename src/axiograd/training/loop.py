@@ -57,6 +57,7 @@ class Run:
     def __init__(self, fabric: Any, model: nn.Module, data: Any, objective: Objective, settings: Settings) -> None:
         self.fabric, self.objective, self.settings, self.recipe = fabric, objective, settings, settings.recipe
         self.data = data
+        layers = layers_of(model)  # before they are sharded, which changes their classes
         self.wrapped = fabric.setup_module(model)
         # Fabric's own wrapper refuses torch.autograd.grad in mixed precision, which attribution needs; what it
         # does around forward (autocast, casting inputs) is done in _part, and DDP or FSDP are inside this one
@@ -65,7 +66,7 @@ class Run:
             refuse_sharded(self.model)
         named = list(self.wrapped.module.named_parameters())
         self._model_settings = {
-            "layers": layers_of(model),
+            "layers": layers,
             "frozen": [name for name, parameter in named if not parameter.requires_grad],
         }
         self.optimizer = fabric.setup_optimizers(self.recipe.build_optimizer(named))
