@@ -151,6 +151,8 @@ class Relabelled:
     #: The data's class names, until `_matched` puts the model's classes in their place.
     classes: dict[int, Any] = field(default_factory=dict)
     limit: int | None = None
+    #: Where the masks are.
+    masks: str | None = None
 
     @property
     def name(self) -> str:
@@ -175,7 +177,8 @@ class Relabelled:
         return replace(found, labels=[None if one is None else self.classes.get(one) for one in found.labels])
 
     def settings(self) -> dict[str, Any]:
-        return {"inner": self.inner, "classes": self.classes, "limit": self.limit}
+        """What a resumed command must have in common with the one that it resumes."""
+        return {"rows": self.inner.settings(), "classes": self.classes, "limit": self.limit, "masks": self.masks}
 
 
 def read_summaries(names: list[str], regions: list[str], *, masked: bool = False) -> list[Any]:
@@ -238,7 +241,8 @@ def _source(
         raise ConfigurationError(f"--column {column}: columns are for Parquet files.")
     samples = with_masks(read_inputs(given, data, reading, split=split), masks)
     listed = Listed(samples.source, samples.names, samples.read, samples.labels, samples.features, masks=samples.masks)
-    return Relabelled(listed, dict(enumerate(samples.classes)), limit), samples.prepared
+    where = None if masks is None else str(masks)
+    return Relabelled(listed, dict(enumerate(samples.classes)), limit, where), samples.prepared
 
 
 def _matched(given: Given, source: Source, file: Path | None, target: str) -> tuple[Source, int | str]:

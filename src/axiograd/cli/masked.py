@@ -10,7 +10,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from axiograd._io import digest
 from axiograd.cli.samples import Samples
 from axiograd.datasets.folder_masks import FolderMasks
 from axiograd.datasets.folders import DamagedImageError, damage
@@ -31,14 +30,6 @@ class ImageMasks:
     files: tuple[Path, ...]
     found: FolderMasks
     pixels: Prepared
-
-    def settings(self) -> dict[str, str]:
-        """By their names and sizes: masks of a million images are not read to know them."""
-        known = sorted(self.found.found.items())
-        told = (
-            f"{i} {(Path(one).name, Path(one).stat().st_size) if isinstance(one, str) else one}\n" for i, one in known
-        )
-        return {"source": self.source, "masks": digest(*told)}
 
     def __call__(self, row: int) -> Tensor | None:
         if row not in self.found.found:

@@ -239,20 +239,19 @@ class Attribute:
         }
 
     def settings(self) -> dict[str, Any]:
-        """What a folder that this run resumes must have been written with."""
-        behind = modules_behind(self.model)
-        settings = {
-            "model": model_settings(behind[0] if behind else self.model),
+        """What a resumed run must have in common with the one that it resumes, as JSON."""
+        modules = modules_behind(self.model)
+        return {
+            "model": model_settings(modules[0]) if modules else settings_of(self.model),
             "method": self.entry.name,
             "steps": self.steps,
-            "references": self.references,
+            "references": settings_of(self.references),
             "seed": self.seed,
             "target": self.target,
             "preprocessing": self.preprocessing,
-            "preprocess": self.preprocess,
-            "summaries": self.summaries,
+            "preprocess": settings_of(self.preprocess),
+            "summaries": settings_of(self.summaries),
         }
-        return dict(settings_of(settings))
 
 
 def _read_summaries(given: Summary | Sequence[Summary]) -> tuple[Summary, ...]:

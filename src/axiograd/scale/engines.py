@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from axiograd import errors
-from axiograd._io import progress_bar, settings_of, write_atomically
+from axiograd._io import progress_bar, write_atomically
 from axiograd._version import __version__
 from axiograd.errors import AxiogradError, ConfigurationError, StorageError
 from axiograd.scale.attribute import Attribute, prove_on
@@ -120,8 +120,14 @@ def write_attributions(
         "features": list(getattr(source, "features", ())),
     }
     work = PartWork(make, source, folder, rows, part_rows, batch_size, provenance, _TRIES)
-    settings = own.settings() | {"data": settings_of(source.settings()), "batch": batch_size, "part": part_rows}
-    with folder.open({"axiograd": __version__} | settings):
+    run = {
+        "axiograd": __version__,
+        "attribute": own.settings(),
+        "data": source.settings(),
+        "batch": batch_size,
+        "part": part_rows,
+    }
+    with folder.open(run):
         todo = sorted(set(range(work.parts)) - folder.written())
         with progress_bar("attributions", total=rows, shown=progress, extra="cli") as update:
             update(advance=rows - sum(min(part_rows, rows - k * part_rows) for k in todo))

@@ -44,7 +44,7 @@ class Source(Protocol):
         """The rows from `start` to `stop`."""
 
     def settings(self) -> dict[str, Any]:
-        """What tells these rows from others, without reading them all."""
+        """What tells these rows from others without reading them all, as JSON."""
 
 
 @dataclass(frozen=True)
@@ -88,11 +88,7 @@ class Listed:
 
     def settings(self) -> dict[str, Any]:
         labels = None if self.labels is None else digest(repr(list(self.labels)))
-        told = {"source": self.name, "rows": len(self), "names": digest("\0".join(self.names)), "labels": labels}
-        if self.masks is None:
-            return told
-        own = getattr(self.masks, "settings", None)
-        return told | {"masks": self.masks if own is None else own()}
+        return {"source": self.name, "rows": len(self), "names": digest("\0".join(self.names)), "labels": labels}
 
 
 def tensors(data: TensorData) -> Listed:
