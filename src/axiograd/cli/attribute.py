@@ -151,7 +151,7 @@ class Relabelled:
     #: The data's class names, until `_matched` puts the model's classes in their place.
     classes: dict[int, Any] = field(default_factory=dict)
     limit: int | None = None
-    #: Where the masks are.
+    #: Where the masks are, and how many images have one.
     masks: str | None = None
 
     @property
@@ -222,7 +222,7 @@ def _source(
 ) -> tuple[Source, str]:
     """Rows by number, and how they are prepared, in words."""
     from axiograd.cli.inputs import read_inputs
-    from axiograd.cli.masked import with_masks
+    from axiograd.cli.masked import ImageMasks, with_masks
     from axiograd.scale.sources import Listed, NumpyFile, ParquetFiles
 
     path = Path(data[0])
@@ -241,7 +241,7 @@ def _source(
         raise ConfigurationError(f"--column {column}: columns are for Parquet files.")
     samples = with_masks(read_inputs(given, data, reading, split=split), masks)
     listed = Listed(samples.source, samples.names, samples.read, samples.labels, samples.features, masks=samples.masks)
-    where = None if masks is None else str(masks)
+    where = f"{masks}, of {len(samples.masks.found.found)} images" if isinstance(samples.masks, ImageMasks) else None
     return Relabelled(listed, dict(enumerate(samples.classes)), limit, where), samples.prepared
 
 
