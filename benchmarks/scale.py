@@ -31,9 +31,9 @@ from scale_page import page
 from scale_processes import descendants, faults, memory, parts, processor_time, start_ray
 
 import axiograd
+from axiograd._io import write_atomically
 from axiograd.datasets import SQUEEZENET
 from axiograd.models import get_model
-from axiograd.runs.files import write_atomically
 from axiograd.scale import (
     Attribute,
     Histogram,

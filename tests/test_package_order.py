@@ -12,7 +12,6 @@ import pytest
 SRC = Path(__file__).parents[1] / "src" / "axiograd"
 #: A package imports from the lines before its own; packages of one line do not import each other.
 ORDER = (
-    ("runs",),
     ("homogeneity", "models", "datasets"),
     ("loading",),
     ("attribution",),

@@ -24,7 +24,7 @@ FOREIGN = [
     "numpy:load",
     "pip:main",
     "axiograd.models:fetch_weights",
-    "axiograd.runs.files:write_atomically",
+    "axiograd._io:write_atomically",
     "_pytest.config:main",
     "torch.nn:factory_kwargs",
     "axiograd.models:get_model",

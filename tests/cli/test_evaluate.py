@@ -71,7 +71,7 @@ def test_a_file_of_another_run_is_kept(mine, photos, tmp_path):
     assert axiograd(*command).code == 0
     before = out.read_bytes()
     done = axiograd(*command, "--seed", "4")
-    assert done.code == 2
+    assert done.code == 3
     assert "seed (there: 0, here: 4)" in " ".join(done.err.split())
     assert out.read_bytes() == before
     out.write_text("{")

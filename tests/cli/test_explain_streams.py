@@ -9,8 +9,8 @@ from safetensors.torch import load_file
 
 from axiograd.cli import picturing
 from axiograd.cli.attributing import AttributedSample
+from axiograd.cli.streamed import StreamedTensors
 from axiograd.errors import InputError
-from axiograd.runs.streamed import StreamedTensors
 from support.command import axiograd
 
 SMALL = ("--size", "16", "--mean", "0.5", "--std", "0.5", "-m", "gradient")

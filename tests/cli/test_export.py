@@ -84,7 +84,7 @@ def test_wrong_use(tmp_path):
         ((spec, "-o", tmp_path / "m.onnx", "--onnxruntime-web", tmp_path), 2, "--page FOLDER too"),
         ((spec, "-o", tmp_path / "m.pt2", "--preprocessing", "inside"), 2, "ONNX files only"),
         ((spec, "-o", tmp_path / "m.onnx", "--preprocessing", "above"), 2, "inside or outside"),
-        ((spec, "-o", tmp_path / "net.py" / "m.onnx", "--shape", "3,16,16"), 3, "is a file"),
+        ((spec, "-o", tmp_path / "net.py" / "m.onnx", "--shape", "3,16,16"), 3, "is not a writable folder"),
         ((spec, "-o", tmp_path / "m.onnx", "--shape", "3,16,16", "--target", "both"), 2, "choose one of"),
         (named, 2, "has 2 names, and the model 3 outputs"),
     ]:

@@ -14,8 +14,8 @@ import torch
 from safetensors.torch import save_file
 
 import axiograd as library
+from axiograd._io import load_tensors
 from axiograd.errors import StorageError
-from axiograd.runs.tensors import load_tensors
 from axiograd.training import checkpoint
 from support.command import axiograd
 

@@ -4,9 +4,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from axiograd._io import load_tensors
 from axiograd.cli.train import train
 from axiograd.errors import ConfigurationError
-from axiograd.runs.tensors import load_tensors
 from axiograd.training import checkpoint
 
 CONFIG = """

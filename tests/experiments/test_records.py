@@ -36,7 +36,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     records = open_records(tmp_path / "results.json")
     records.add({"value": 1}, seed=0)
     before = records.path.read_bytes()
-    monkeypatch.setattr("axiograd.runs.files.Path.replace", lambda *_: (_ for _ in ()).throw(OSError(28, "full")))
+    monkeypatch.setattr("axiograd._io.Path.replace", lambda *_: (_ for _ in ()).throw(OSError(28, "full")))
     with pytest.raises(StorageError, match="full"):
         records.add({"value": 2}, seed=1)
     assert records.path.read_bytes() == before
@@ -75,7 +75,7 @@ def test_commands_of_both_runs_are_kept(tmp_path):
 def test_other_settings_or_data_are_refused(tmp_path, change, words):
     path = tmp_path / "results.json"
     open_records(path, epochs=2).add({"x": 1}, seed=0)
-    with pytest.raises(ConfigurationError, match=words):
+    with pytest.raises(StorageError, match=words):
         open_records(path, **change)
 
 

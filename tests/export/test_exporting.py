@@ -206,7 +206,7 @@ def test_wrong_use(tmp_path):
     with pytest.raises(InputError, match=r"shape \(2,\) for an input of .*Give the examples a batch dimension"):
         axiograd.export_onnx(model, x[0], tmp_path / "m.onnx")
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError, match="is a file"):
+    with pytest.raises(StorageError, match="is not a writable folder"):
         axiograd.export_onnx(model, x, tmp_path / "file" / "m.onnx")
     (tmp_path / "other.onnx").write_bytes(b"\x08\x08")
     with pytest.raises(StorageError, match="not written by axiograd"):

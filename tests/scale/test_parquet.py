@@ -124,7 +124,7 @@ def test_a_full_disk_is_a_sentence_and_what_is_there_stays(tmp_path, monkeypatch
         real(table, where, **options)
 
     monkeypatch.setattr(pyarrow.parquet, "write_table", full)
-    with pytest.raises(StorageError, match=r"No space left on device\. Make room .* resumes from them\.$"):
+    with pytest.raises(StorageError, match=r"No space left on device\. Free some space .* resumes from them\.$"):
         write(tmp_path)
     assert len(pq.read_table(tmp_path)) == 16
     monkeypatch.undo()

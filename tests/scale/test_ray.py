@@ -72,8 +72,8 @@ class Failing:
             raise StorageError("disk quota exceeded.")
         return self.inner.read(start, stop)
 
-    def _run_identity(self):
-        return self.inner._run_identity()
+    def settings(self):
+        return self.inner.settings()
 
 
 @pytest.mark.long
@@ -165,8 +165,8 @@ class SlowSource:
         time.sleep(0.1)
         return self.inner.read(start, stop)
 
-    def _run_identity(self):
-        return self.inner._run_identity()
+    def settings(self):
+        return self.inner.settings()
 
 
 def _of_ours(parent: int) -> bool:

@@ -9,10 +9,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from axiograd._io import load_tensors
 from axiograd.attribution import InputXGradient, XGradient
 from axiograd.errors import ConfigurationError, NotFiniteError, StorageError
 from axiograd.priors import Gini, RightReasons
-from axiograd.runs.tensors import load_tensors
 from axiograd.training import AttributionLoss, Recipe, checkpoint, fit
 from axiograd.training.batches import Order
 from support.training_run import make_loss
@@ -201,6 +201,6 @@ def test_a_file_is_no_folder(tmp_path):
     file = tmp_path / "file"
     file.write_text("precious")
     for out in (file, file / "below"):
-        with pytest.raises(StorageError, match=r"Cannot write to the folder .*file' is a file"):
+        with pytest.raises(StorageError, match=r"Cannot write to the folder .*file' is not a writable folder"):
             fit(nn.Linear(2, 1), (torch.zeros(4, 2), torch.zeros(4, 1)), loss=F.mse_loss, out=out)
     assert file.read_text() == "precious"

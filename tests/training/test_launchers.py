@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from axiograd.runs.tensors import load_tensors
+from axiograd._io import load_tensors
 
 CONFIG = """
 out = "{out}"

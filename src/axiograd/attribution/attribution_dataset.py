@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from axiograd._io import safetensors
 from axiograd.attribution.store import Index, Shard, Store
 from axiograd.errors import StorageError
-from axiograd.runs.tensors import safetensors
 
 #: Shards that stay mapped into memory at once.
 _OPEN = 16

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import torch
 
 from axiograd._calls import read_call
+from axiograd._io import digest, model_settings, progress_bar, require_same_settings, safetensors, settings_of
 from axiograd._state import module_of
 from axiograd._typing import Target
 from axiograd._version import __version__
@@ -25,12 +26,6 @@ from axiograd.attribution.references import _Loader
 from axiograd.attribution.rows import Rows, rows_of
 from axiograd.attribution.store import Index, Store
 from axiograd.errors import ConfigurationError, InputError, StorageError
-from axiograd.runs.differences import plain, refuse_other
-from axiograd.runs.digests import digest
-from axiograd.runs.identity import describe
-from axiograd.runs.progress import progress_bar
-from axiograd.runs.samples import spread
-from axiograd.runs.tensors import safetensors
 
 
 def attribute_dataset(
@@ -96,13 +91,15 @@ class _Run:
         finished = [s for s in found.shards if not self.store.missing(s)] if found else []
         done = {s.first_batch + i for s in finished for i in range(s.batches)}
         looked_at = (
-            done if cheap_to_read(self.loader) else {s.first_batch + i for s in finished for i in spread(s.batches, 3)}
+            done
+            if cheap_to_read(self.loader)
+            else {s.first_batch + i for s in finished for i in (0, s.batches // 2, s.batches - 1)}
         )
         stream = numbered(self.loader, lambda i: i == 0 or i not in done or i in looked_at)
         first = next(stream, None)
         if first is None:
             raise InputError("the loader is empty: there is nothing to attribute.")
-        index = self._begin(found, self._describe(settings, first[1]), first[1])
+        index = self._begin(found, self._settings(settings, first[1]), first[1])
         for shard in finished:
             self.store.check(shard)
         update(advance=len(done), total=_size(self.loader))
@@ -132,23 +129,25 @@ class _Run:
             "or delete that one."
         )
 
-    def _describe(self, settings: dict[str, Any], batch: Any) -> dict[str, Any]:
+    def _settings(self, settings: dict[str, Any], batch: Any) -> dict[str, Any]:
         own = {k: v for k, v in vars(self.method).items() if k != "model" and not k.startswith("_")}
         states = {name: digest(generator.get_state()) for name, generator in _generators(self.method).items()}
-        described = {
+        if isinstance(self.method, ExpectedGradients):
+            own["references"] = self.method.references.settings()
+        module = module_of(self.method.model)
+        return {
             "axiograd": __version__,
-            "method": {"name": type(self.method).__name__} | describe(own),
+            "method": {"name": type(self.method).__name__} | settings_of(own),
             "generators": {name: state for name, state in states.items() if not name.startswith("_")},
-            "model": describe(self.method.model),
-            **describe(settings),
+            "model": settings_of(self.method.model) if module is None else model_settings(module),
+            **settings_of(settings),
             "batches": _size(self.loader),
             "first batch": _digest(batch),
         }
-        return dict(plain(described))
 
     def _begin(self, found: Index | None, run: dict[str, Any], batch: Any) -> Index:
         if found is not None:
-            refuse_other(self.store.folder, found.run, run, "Choose another folder, or delete that one.")
+            require_same_settings(self.store.folder, found.run, run, "Choose another folder, or delete that one.")
             return found
         arguments = read_call(self.split(batch)[0], self.additional)
         kind = "tensor" if arguments.single else "tuple" if isinstance(arguments.slots[0], int) else "dict"
@@ -225,4 +224,4 @@ def _own_seeds(method: Attribution) -> Iterator[None]:
 
 
 def _digest(batch: Any) -> str:
-    return digest(json.dumps(describe(batch)))
+    return digest(json.dumps(settings_of(batch)))

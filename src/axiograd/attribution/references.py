@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, default_collate
 
+from axiograd._io import settings_of
 from axiograd.errors import BaselineError
-from axiograd.runs.samples import describe_samples
 
 
 class References(ABC):
@@ -38,6 +38,10 @@ class References(ABC):
     def draw(self, n: int, n_inputs: int, generator: torch.Generator | None) -> tuple[Tensor, ...]:
         """``n`` references for each of ``n_inputs`` input tensors."""
 
+    def settings(self) -> Any:
+        """What two runs are compared by: JSON that differs where the references do."""
+        return settings_of(self)
+
 
 def _order(size: int, n: int, generator: torch.Generator | None) -> Tensor:
     rounds = [torch.randperm(size, generator=generator) for _ in range(-(-n // size))]
@@ -50,6 +54,9 @@ class _Tensors(References):
         if len(sizes) != 1 or 0 in sizes:
             raise BaselineError(f"references with {sorted(sizes)} samples: expected the same number, at least one.")
         self.tensors = tensors
+
+    def settings(self) -> Any:
+        return settings_of(self.tensors)
 
     def draw(self, n: int, n_inputs: int, generator: torch.Generator | None) -> tuple[Tensor, ...]:
         if len(self.tensors) != n_inputs:
@@ -66,8 +73,9 @@ class _Dataset(References):
             raise BaselineError("the data set of references is empty.")
         self.dataset = dataset
 
-    def _run_identity(self) -> dict[str, Any]:
-        return describe_samples(self.dataset, self.dataset.__getitem__)
+    def settings(self) -> Any:
+        n = len(self.dataset)
+        return {"samples": n, "first and last": settings_of([self.dataset[0], self.dataset[n - 1]])}
 
     def draw(self, n: int, n_inputs: int, generator: torch.Generator | None) -> tuple[Tensor, ...]:
         order = _order(len(self.dataset), n, generator)

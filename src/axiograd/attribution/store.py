@@ -13,9 +13,8 @@ from typing import Any
 
 from torch import Tensor
 
+from axiograd._io import alone, file_sha256, replacing, safetensors, writing
 from axiograd.errors import StorageError
-from axiograd.runs.files import alone, replacing, writing
-from axiograd.runs.tensors import file_sha256, safetensors
 
 _FORMAT = 1
 _INDEX = "index.json"

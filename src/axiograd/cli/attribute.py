@@ -79,8 +79,8 @@ def attribute(
     `axiograd attribute lifted.safetensors --data shop.parquet --column image --out monday/ --engine ray --workers 8`
     """
     with speaking(as_json=json) as output:
+        from axiograd._io import check_writable
         from axiograd.cli.inputs import read_model
-        from axiograd.runs.files import check_writable
         from axiograd.scale import write_attributions
 
         check_writable(out)
@@ -151,6 +151,8 @@ class Relabelled:
     #: The data's class names, until `_matched` puts the model's classes in their place.
     classes: dict[int, Any] = field(default_factory=dict)
     limit: int | None = None
+    #: Where the masks are, and how many images have one.
+    masks: str | None = None
 
     @property
     def name(self) -> str:
@@ -174,8 +176,9 @@ class Relabelled:
             return found
         return replace(found, labels=[None if one is None else self.classes.get(one) for one in found.labels])
 
-    def _run_identity(self) -> dict[str, Any]:
-        return {"inner": self.inner, "classes": self.classes, "limit": self.limit}
+    def settings(self) -> dict[str, Any]:
+        """What a resumed command must have in common with the one that it resumes."""
+        return {"rows": self.inner.settings(), "classes": self.classes, "limit": self.limit, "masks": self.masks}
 
 
 def read_summaries(names: list[str], regions: list[str], *, masked: bool = False) -> list[Any]:
@@ -219,7 +222,7 @@ def _source(
 ) -> tuple[Source, str]:
     """Rows by number, and how they are prepared, in words."""
     from axiograd.cli.inputs import read_inputs
-    from axiograd.cli.masked import with_masks
+    from axiograd.cli.masked import ImageMasks, with_masks
     from axiograd.scale.sources import Listed, NumpyFile, ParquetFiles
 
     path = Path(data[0])
@@ -238,7 +241,8 @@ def _source(
         raise ConfigurationError(f"--column {column}: columns are for Parquet files.")
     samples = with_masks(read_inputs(given, data, reading, split=split), masks)
     listed = Listed(samples.source, samples.names, samples.read, samples.labels, samples.features, masks=samples.masks)
-    return Relabelled(listed, dict(enumerate(samples.classes)), limit), samples.prepared
+    where = f"{masks}, of {len(samples.masks.found.found)} images" if isinstance(samples.masks, ImageMasks) else None
+    return Relabelled(listed, dict(enumerate(samples.classes)), limit, where), samples.prepared
 
 
 def _matched(given: Given, source: Source, file: Path | None, target: str) -> tuple[Source, int | str]:

@@ -215,8 +215,7 @@ def _in_python(spec: str, out: Path, recipe: BuildRecipe) -> str:
 
 def _write_card(file: Path, conversion: Conversion, *, spec: str, source: str, kept: float | None, code: str) -> Path:
     """FILE.md beside FILE.safetensors."""
-    from axiograd.runs.files import write_atomically
-    from axiograd.runs.tensors import file_sha256
+    from axiograd._io import file_sha256, write_atomically
 
     certificate = conversion.certificate
     lines = [

@@ -48,9 +48,9 @@ def demo(
 def _tell(output: Output, out: Path, seed: int, images: int) -> None:
     import torch
 
+    from axiograd._io import check_writable, replacing, write_atomically
     from axiograd.experiments import demo as story
     from axiograd.experiments.demo_report import demo_report
-    from axiograd.runs.files import check_writable, replacing, write_atomically
 
     console = output.console
     check_writable(out)

@@ -67,11 +67,11 @@ def evaluate(
     with speaking(as_json=json) as output:
         from functools import cache
 
+        from axiograd._io import digest
         from axiograd.cli.attributing import Methods, read_methods
         from axiograd.cli.evaluating import Measured, measure
         from axiograd.cli.inputs import read_inputs, read_model
         from axiograd.cli.masked import with_masks
-        from axiograd.runs.digests import digest, state_digest
 
         names = read_methods(methods)
         given = read_model(spec, weights, settings, download=download)
@@ -84,7 +84,7 @@ def evaluate(
         samples = _drawn(samples, limit, seed)
         identity = {
             "model": spec,
-            "weights": state_digest(model.state_dict()),
+            "weights": digest(model.state_dict()),
             "data": samples.source,
             "samples": digest("\n".join(samples.names)),
             "preprocessing": samples.prepared,

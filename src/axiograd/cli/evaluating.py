@@ -11,15 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from axiograd._io import require_same_settings, write_atomically
 from axiograd.attribution.methods import METHODS
 from axiograd.cli.attributing import Methods, scored
 from axiograd.cli.classes import ClassNames
 from axiograd.cli.samples import Samples
-from axiograd.errors import ConfigurationError, StorageError
+from axiograd.errors import StorageError
 from axiograd.metrics import Blur, best_overlap, energy_inside, masking_curves, pointing_game
 from axiograd.metrics.masking_value import MaskingValue
-from axiograd.runs.differences import differences, plain
-from axiograd.runs.files import write_atomically
 
 MASKING = ("KPM", "KNM", "KAM", "RAM")
 LOCALISATION = ("energy inside", "pointing game", "best IoU")
@@ -48,10 +47,7 @@ class Measured:
             found = cls(content["identity"], int(content["done"]), dict(content["model"]), dict(content["methods"]))
         except (ValueError, KeyError, TypeError) as error:
             raise StorageError(f"{path} is not a file of `axiograd evaluate`: {error}; choose another one.") from error
-        if different := differences(found.identity, plain(identity)):
-            raise ConfigurationError(
-                f"{path} holds another evaluation; different are {'; '.join(different)}. Choose another -o file."
-            )
+        require_same_settings(path, found.identity, identity, "Choose another -o file.")
         return found
 
     def save(self, path: Path | None) -> None:

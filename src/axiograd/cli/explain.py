@@ -84,12 +84,12 @@ def explain(
     if kind not in KINDS:
         raise ConfigurationError(f"--kind {kind}: choose one of {', '.join(KINDS)}.")
     with speaking(as_json=json) as output:
+        from axiograd._io import check_writable
         from axiograd.cli.attributing import Methods, read_methods
         from axiograd.cli.explain_text import explain_text, texts_wanted
         from axiograd.cli.inputs import read_inputs, read_model
         from axiograd.cli.masked import with_masks
         from axiograd.cli.picturing import Wishes
-        from axiograd.runs.files import check_writable
 
         if figures or arrays or report:
             check_writable(out)

@@ -50,8 +50,8 @@ def explain_text(
 ) -> None:
     """Explain every text, show the first, and write a page, an SVG for each, and their numbers."""
     from axiograd import text as texts
+    from axiograd._io import check_writable
     from axiograd.report import write_text_page
-    from axiograd.runs.files import check_writable
 
     read = [pair for name in inputs for pair in _read(Path(name), column)][:limit]
     found = [(name, text) for name, text in read if text.strip()]
@@ -103,7 +103,7 @@ _SHOWN = 5
 
 def _draw(explained: Sequence[Any], out: Path) -> list[str]:
     """One picture per text; those of an earlier run with more texts are removed."""
-    from axiograd.runs.files import write_atomically
+    from axiograd._io import write_atomically
 
     drawn = [write_atomically(out / f"text-{i:04d}.svg", one.to_svg().encode()) for i, one in enumerate(explained)]
     for path in set(out.glob("text-[0-9][0-9][0-9][0-9].svg")) - set(drawn):

@@ -17,7 +17,6 @@ from axiograd.datasets.transforms import pillow
 from axiograd.errors import ConfigurationError
 from axiograd.loading.prepared import Prepared
 from axiograd.metrics import energy_inside
-from axiograd.runs.digests import digest
 
 _TURNED = (5, 6, 7, 8)  # orientations of EXIF that lie on their side
 _ORIENTATION = 0x0112
@@ -31,14 +30,6 @@ class ImageMasks:
     files: tuple[Path, ...]
     found: FolderMasks
     pixels: Prepared
-
-    def _run_identity(self) -> dict[str, str]:
-        """By their names and sizes: masks of a million images are not read to know them."""
-        known = sorted(self.found.found.items())
-        told = (
-            f"{i} {(Path(one).name, Path(one).stat().st_size) if isinstance(one, str) else one}\n" for i, one in known
-        )
-        return {"source": self.source, "masks": digest(*told)}
 
     def __call__(self, row: int) -> Tensor | None:
         if row not in self.found.found:

@@ -20,7 +20,7 @@ from axiograd.cli.classes import ClassNames
 from axiograd.cli.inputs import Given
 from axiograd.cli.masked import outlined, share_inside
 from axiograd.cli.samples import Samples
-from axiograd.runs.streamed import StreamedTensors
+from axiograd.cli.streamed import StreamedTensors
 
 if TYPE_CHECKING:
     from axiograd.homogeneity import Certificate

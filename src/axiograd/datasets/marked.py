@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from axiograd._io import load_tensors
 from axiograd.datasets.folder_masks import open_mask
 from axiograd.datasets.folders import decode, image_folder
 from axiograd.datasets.tensors import TensorData
 from axiograd.datasets.transforms import PIXELS, Preprocess
 from axiograd.errors import ConfigurationError, DataMissingError, InputError, StorageError
-from axiograd.runs.tensors import load_tensors
 
 FORMAT = 1
 #: The two things that a mark can say, as names of folders and categories.

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from axiograd._io import read_header
 from axiograd._names import choose_from
 from axiograd.datasets.columns import (
     MANY,
@@ -27,7 +28,6 @@ from axiograd.datasets.columns import (
     natural,
 )
 from axiograd.errors import ConfigurationError, DataMissingError, InputError, StorageError
-from axiograd.runs.tensors import read_header
 
 
 @dataclass(frozen=True)

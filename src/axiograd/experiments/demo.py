@@ -14,13 +14,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from axiograd._io import write_atomically
 from axiograd._version import __version__
 from axiograd.attribution import Completeness, IntegratedGradients, XGradient
 from axiograd.datasets import TensorData, shapes
 from axiograd.experiments.loop import accuracy as share_correct, train_epochs
 from axiograd.homogeneity import Certificate, Conversion, certify, to_xdnn
 from axiograd.priors import RightReasons
-from axiograd.runs.files import write_atomically
 from axiograd.training.loss import AttributionLoss
 
 Progress = Callable[[int, int], None]

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from axiograd._io import write_atomically
 from axiograd.attribution import Attribution, InputXGradient, IntegratedGradients, XGradient
 from axiograd.errors import DataMissingError, MissingExtraError
 from axiograd.experiments import image_networks
@@ -26,7 +27,6 @@ from axiograd.experiments.records import RecordedPiece, Records
 from axiograd.report import canvas
 from axiograd.report.arrays import Limit, to_image
 from axiograd.report.colours import matplotlib_map
-from axiograd.runs.files import write_atomically
 
 STEPS, ROWS = 128, 16
 CONTRASTS = (1.0, FIG2_LOW_CONTRAST)

@@ -15,11 +15,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from axiograd._io import replacing, require_same_settings, writing
 from axiograd._version import __version__
 from axiograd.errors import ConfigurationError, StorageError
 from axiograd.experiments.code import commit
-from axiograd.runs.differences import differences
-from axiograd.runs.files import write_atomically
 
 FORMAT = 1
 
@@ -106,18 +105,18 @@ class Records:
             **({"missing": self.missing} if self.missing else {}),
             "pieces": [asdict(piece) for piece in self.pieces],
         }
-        write_atomically(self.path, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
+        # One name for the file in the making: what a killed process has left is replaced by the next.
+        building = self.path.with_name(f".{self.path.name}.tmp")
+        with writing(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(self.path, building):
+                building.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
     def _continue(self, old: Records) -> None:
         if old.data != self.data:
-            raise ConfigurationError(
-                f"{old.path} has results on {old.data!r}, not on {self.data!r}; choose another file."
-            )
-        if changed := differences(old.settings, self.settings):
-            raise ConfigurationError(
-                f"{old.path} has results with other settings: {'; '.join(changed)}. Choose another place for the new "
-                "ones, or repeat the old settings to resume."
-            )
+            raise StorageError(f"{old.path} has results on {old.data!r}, not on {self.data!r}; choose another file.")
+        advice = "Choose another place for the new results, or repeat the old settings to resume."
+        require_same_settings(old.path, old.settings, self.settings, advice)
         self.pieces, self.missing = list(old.pieces), old.missing
 
 

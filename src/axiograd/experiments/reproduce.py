@@ -16,14 +16,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
 
+from axiograd._io import alone, check_writable, progress_bar, write_atomically
 from axiograd.errors import AxiogradError, ConfigurationError
 from axiograd.experiments import ITEMS as ITEMS  # noqa: PLC0414  # what this room has
 from axiograd.experiments.code import digest
 from axiograd.experiments.item import Item, Plan, Scale, Setting, Table, Work
 from axiograd.experiments.records import RecordedPiece, Records, current_versions, provenance, read
 from axiograd.report import canvas
-from axiograd.runs.files import alone, check_writable, remove_leftovers, write_atomically
-from axiograd.runs.progress import progress_bar
 
 
 def find(name: str) -> Item:
@@ -117,7 +116,6 @@ def run(
     if not only_render:
         check_writable(whole.parent)
         with alone(whole.parent, f".{share.path(whole).name}.lock"):
-            remove_leftovers(share.path(whole))
             work_through(item, plan, whole, command=command, share=share)
     records = gathered(plan, whole, command)
     if not records.pieces:

@@ -14,11 +14,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from axiograd._io import write_atomically
 from axiograd.experiments import claims, gallery
 from axiograd.experiments.item import Item
 from axiograd.experiments.records import provenance, read
 from axiograd.experiments.reproduce import ITEMS, find, older_than_their_code
-from axiograd.runs.files import write_atomically
 
 #: What is said of a scale, before the name of its data.
 SCALES = {"full": "Full scale, on", "real": "On", "quick": "Quick form, on"}

@@ -14,6 +14,7 @@ import torch
 from torch.nn import functional as F
 
 from axiograd._calls import Call, Model, logits, read_call
+from axiograd._io import check_writable, write_atomically
 from axiograd._state import all_modules, unwrap
 from axiograd._typing import Inputs
 from axiograd.attribution.passes import attribution_pass
@@ -24,7 +25,6 @@ from axiograd.export.checking import check
 from axiograd.export.joint import IMAGES, Asked, Joint, join, narrowed
 from axiograd.export.subject import CheckedModel
 from axiograd.homogeneity import Certificate, ReadOut, certify
-from axiograd.runs.files import check_writable, write_atomically
 
 TOLERANCE = 1e-5
 

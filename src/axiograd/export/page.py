@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from axiograd._calls import Model
+from axiograd._io import check_writable, write_atomically
 from axiograd.datasets import Preprocess
 from axiograd.errors import ConfigurationError, DataMissingError, InputError, StorageError
 from axiograd.export.card import Card
 from axiograd.export.exporting import TOLERANCE, export_onnx
 from axiograd.report.colours import ANCHORS
-from axiograd.runs.files import check_writable, write_atomically
 
 #: The npm package that is fetched where the user names none, and what of it a page needs.
 PACKAGE = "onnxruntime-web@1.30.0"

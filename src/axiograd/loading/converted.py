@@ -13,13 +13,12 @@ from typing import Any
 import torch
 from torch import nn
 
+from axiograd._io import load_tensors, save_tensors, writing
 from axiograd._state import like_of
 from axiograd.errors import ConfigurationError, StorageError
 from axiograd.homogeneity import calibrated_layout, to_xdnn
 from axiograd.models import get_model
 from axiograd.models.header import KEY as KEY, BuildRecipe as BuildRecipe  # noqa: PLC0414
-from axiograd.runs.files import writing
-from axiograd.runs.tensors import load_tensors, save_tensors
 
 #: How many times as many parameters as its file's a model may have (biases that were taken out), and some more.
 _MORE, _SMALL = 4, 1_000_000

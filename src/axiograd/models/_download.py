@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from axiograd._io import file_sha256
 from axiograd.errors import ConfigurationError, DataMissingError, StorageError
-from axiograd.runs.tensors import file_sha256
 
 if sys.platform != "win32":
     import fcntl

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from axiograd._io import load_tensors
 from axiograd.errors import ConfigurationError, DataMissingError, StorageError
-from axiograd.runs.tensors import load_tensors
 
 SHOWN = 5
 

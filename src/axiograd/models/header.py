@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from axiograd._io import read_header
 from axiograd._version import __version__
 from axiograd.errors import ConfigurationError, StorageError
 from axiograd.models.registry import check_settings
-from axiograd.runs.tensors import read_header
 
 FORMAT = 1
 #: Values of one input sample that a file may ask for: 3 × 2,048 × 2,048 and more.

@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from axiograd._io import file_sha256
 from axiograd._locate import cache_home, find, search_path
 from axiograd.errors import ConfigurationError, DataMissingError
 from axiograd.models._download import download
 from axiograd.models.checkpoint import read_state_dict
-from axiograd.runs.tensors import file_sha256
 
 PAPER = "https://download.visinf.tu-darmstadt.de/data/2021-neurips-fast-axiomatic-attribution/models/"
 PROJECT = "https://visinf.github.io/fast-axiomatic-attribution/"

@@ -41,11 +41,11 @@ class Groups(Prior):
             raise ConfigurationError(f"Groups' power must be 1 or 2, got {power}.")
         self.power = power
         self.register_buffer("membership", None)
-        self._groups: list[list[int]] | None = None
+        self.indices: list[list[int]] | None = None
         if isinstance(groups, Tensor):
             self.membership = groups.detach().clone()
         elif groups is not None:
-            self._groups = [[int(index) for index in group] for group in groups]
+            self.indices = [[int(index) for index in group] for group in groups]
 
     def forward(self, attributions: Tensor, *, groups: Tensor | None = None) -> Tensor:
         features = rows(attributions)
@@ -66,14 +66,14 @@ class Groups(Prior):
     def _members(self, features: Tensor) -> Tensor:
         if self.membership is not None:
             return self.membership.to(features)
-        if self._groups is None:
+        if self.indices is None:
             raise ConfigurationError("prior Groups needs the argument 'groups', or Groups(groups).")
         n = features.shape[1]
-        pairs = [(g, index) for g, group in enumerate(self._groups) for index in group]
+        pairs = [(g, index) for g, group in enumerate(self.indices) for index in group]
         wrong = [index for _, index in pairs if not -n <= index < n]
         if wrong:
             raise ConfigurationError(f"Groups has feature indices {wrong[:5]}, attributions have {n} features.")
-        members = features.new_zeros(len(self._groups), n)
+        members = features.new_zeros(len(self.indices), n)
         if pairs:
             group_of, feature_of = torch.tensor(pairs, device=features.device).unbind(1)
             members = members.index_put((group_of, feature_of), features.new_ones(()))

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from axiograd._extras import optional
+from axiograd._io import write_atomically
 from axiograd.errors import ConfigurationError
-from axiograd.runs.files import write_atomically
 
 #: Where a figure goes: one file or several, PNG, PDF or SVG by their endings.
 Destination: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import torch
 
+from axiograd._io import write_atomically
 from axiograd._version import __version__
 from axiograd.errors import ConfigurationError, InputError, StorageError
 from axiograd.report import _markup as markup
@@ -20,7 +21,6 @@ from axiograd.report.arrays import CLIP, Channels, window_for
 from axiograd.report.canvas import render
 from axiograd.report.colours import ANCHORS
 from axiograd.report.sample import Sample, read_sample
-from axiograd.runs.files import write_atomically
 
 
 class Report:

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from axiograd._extras import optional
+from axiograd._io import write_atomically
 from axiograd._names import visible
 from axiograd.report._escape import text as escape
 from axiograd.report.colours import colour
-from axiograd.runs.files import write_atomically
 
 #: Of the colour map's range: its ends are too dark to read on.
 _STRONGEST = 0.72

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from axiograd._calls import class_scores
+from axiograd._io import digest, model_settings, settings_of
 from axiograd._state import modules_behind
 from axiograd.attribution.base import Attribution
 from axiograd.attribution.memory_order import MemoryOrder
@@ -20,9 +21,6 @@ from axiograd.attribution.rows import rows_of
 from axiograd.attribution.x_gradient import XGradient
 from axiograd.errors import AxiogradError, ConfigurationError, InputError, NotFiniteError, TargetError
 from axiograd.export.card import versions, weights_hash
-from axiograd.runs.differences import plain
-from axiograd.runs.digests import digest
-from axiograd.runs.identity import describe
 from axiograd.scale.masked import InMasks
 from axiograd.scale.reading import Broken, as_class, as_sample
 from axiograd.scale.summaries import Columns, Summary, Windows, as_maps, gini
@@ -234,24 +232,25 @@ class Attribute:
             "target": self.target,
             "baseline": "zero",
             "preprocessing": how,
-            "summaries": {type(one).__name__: plain(describe(one)) for one in self.summaries},
+            "summaries": {type(one).__name__: settings_of(one) for one in self.summaries},
             "model": {"type": type(self.model).__name__, "sha256": self._weights},
             "certificate": None if certificate is None else json.loads(certificate.to_json()),
             "versions": versions(),
         }
 
-    def _run_identity(self) -> dict[str, Any]:
-        """What decides the numbers, for `axiograd.runs.identity`."""
+    def settings(self) -> dict[str, Any]:
+        """What a resumed run must have in common with the one that it resumes, as JSON."""
+        modules = modules_behind(self.model)
         return {
-            "model": modules_behind(self.model)[0] if modules_behind(self.model) else self.model,
+            "model": model_settings(modules[0]) if modules else settings_of(self.model),
             "method": self.entry.name,
             "steps": self.steps,
-            "references": self.references,
+            "references": settings_of(self.references),
             "seed": self.seed,
             "target": self.target,
             "preprocessing": self.preprocessing,
-            "preprocess": self.preprocess,
-            "summaries": list(self.summaries),
+            "preprocess": settings_of(self.preprocess),
+            "summaries": settings_of(self.summaries),
         }
 
 

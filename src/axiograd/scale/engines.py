@@ -10,12 +10,9 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from axiograd import errors
+from axiograd._io import progress_bar, write_atomically
 from axiograd._version import __version__
 from axiograd.errors import AxiogradError, ConfigurationError, StorageError
-from axiograd.runs.differences import plain
-from axiograd.runs.files import write_atomically
-from axiograd.runs.identity import describe
-from axiograd.runs.progress import progress_bar
 from axiograd.scale.attribute import Attribute, prove_on
 from axiograd.scale.cluster import cluster, first_line, ray_data
 from axiograd.scale.folder import STATISTICS, Folder
@@ -123,8 +120,14 @@ def write_attributions(
         "features": list(getattr(source, "features", ())),
     }
     work = PartWork(make, source, folder, rows, part_rows, batch_size, provenance, _TRIES)
-    run = {"axiograd": __version__, "attribute": own, "data": source, "batch": batch_size, "part": part_rows}
-    with folder.open(plain(describe(run))):
+    run = {
+        "axiograd": __version__,
+        "attribute": own.settings(),
+        "data": source.settings(),
+        "batch": batch_size,
+        "part": part_rows,
+    }
+    with folder.open(run):
         todo = sorted(set(range(work.parts)) - folder.written())
         with progress_bar("attributions", total=rows, shown=progress, extra="cli") as update:
             update(advance=rows - sum(min(part_rows, rows - k * part_rows) for k in todo))

@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from axiograd._io import alone, replacing, require_same_settings, write_atomically, writing
 from axiograd.errors import DataMissingError, StorageError
-from axiograd.runs.differences import refuse_other
-from axiograd.runs.files import alone, replacing, write_atomically, writing
 from axiograd.scale.table import pyarrow
 
 #: Beside the parts; readers of Parquet folders pass over names that begin with an underscore or a dot.
@@ -65,7 +64,7 @@ class Folder:
                     found = json.loads(known.read_text(encoding="utf-8"))
                 except ValueError as error:
                     raise StorageError(f"{known} is damaged ({error}): delete the folder and run again.") from error
-                refuse_other(self.path, found, run, "Choose another folder, or delete that one.")
+                require_same_settings(self.path, found, run, "Choose another folder, or delete that one.")
             elif self.written():
                 raise StorageError(f"{self.path} has parts but no {RUN}: choose another, empty folder.")
             else:

@@ -10,9 +10,9 @@ from typing import Any, Protocol
 import numpy as np
 from torch import Tensor
 
+from axiograd._io import digest
 from axiograd.datasets.tensors import TensorData
 from axiograd.errors import ConfigurationError, DataMissingError, InputError, StorageError
-from axiograd.runs.digests import digest
 from axiograd.scale.reading import Broken, as_class, as_sample, unreadable
 from axiograd.scale.table import pyarrow
 
@@ -43,8 +43,8 @@ class Source(Protocol):
     def read(self, start: int, stop: int) -> SourceRows:
         """The rows from `start` to `stop`."""
 
-    def _run_identity(self) -> dict[str, Any]:
-        """What tells these rows from others, without reading them all."""
+    def settings(self) -> dict[str, Any]:
+        """What tells these rows from others without reading them all, as JSON."""
 
 
 @dataclass(frozen=True)
@@ -86,10 +86,9 @@ class Listed:
         except unreadable() as error:
             return Broken(f"{type(error).__name__}: {error}"), None
 
-    def _run_identity(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
         labels = None if self.labels is None else digest(repr(list(self.labels)))
-        told = {"source": self.name, "rows": len(self), "names": digest("\0".join(self.names)), "labels": labels}
-        return told if self.masks is None else told | {"masks": self.masks}
+        return {"source": self.name, "rows": len(self), "names": digest("\0".join(self.names)), "labels": labels}
 
 
 def tensors(data: TensorData) -> Listed:
@@ -132,7 +131,7 @@ class NumpyFile:
             [None] * len(rows) if labels is None else [as_class(one, str(self.labels)) for one in labels],
         )
 
-    def _run_identity(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
         return {"source": self.name, "rows": len(self), **_stamp([self.path])}
 
 
@@ -248,7 +247,7 @@ class ParquetFiles:
     def __getstate__(self) -> dict[str, Any]:
         return vars(self) | {"_held": None}
 
-    def _run_identity(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
         return {"source": self.name, "rows": len(self), "column": self.column, **_stamp(self.files)}
 
 

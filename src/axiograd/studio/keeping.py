@@ -10,12 +10,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from axiograd._io import save_tensors, write_atomically
 from axiograd.attribution import XGradient
 from axiograd.datasets.marked import Pictures
 from axiograd.errors import AxiogradError
 from axiograd.report import Report
-from axiograd.runs.files import write_atomically
-from axiograd.runs.tensors import save_tensors
 from axiograd.studio.marks import Marks
 from axiograd.studio.mask_files import write_masks
 from axiograd.studio.network import Origin

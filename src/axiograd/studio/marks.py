@@ -16,9 +16,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from axiograd._io import writing
 from axiograd.datasets.marked import Mask, read_mask
 from axiograd.errors import InputError, StorageError
-from axiograd.runs.files import writing
 
 #: "wrong" is "not here", "right" is "here".
 Kind = Literal["wrong", "right", "erase"]

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from axiograd._io import write_atomically, writing
 from axiograd.datasets.marked import HERE, NOT_HERE, Mask, Pictures, read_mask
 from axiograd.datasets.transforms import pillow
 from axiograd.errors import DataMissingError, InputError
-from axiograd.runs.files import write_atomically, writing
 from axiograd.studio.marks import Marks
 
 CATEGORIES = {NOT_HERE: 1, HERE: 2}

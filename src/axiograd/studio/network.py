@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from axiograd._io import load_tensors, read_header, save_tensors
 from axiograd.errors import AxiogradError, ConversionError, StorageError
 from axiograd.homogeneity import calibrated_layout, certify, to_xdnn
-from axiograd.runs.tensors import load_tensors, read_header, save_tensors
 from axiograd.studio.survey import Between
 
 KEY = "axiograd.studio"

@@ -16,10 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from axiograd._io import alone, check_writable, digest, write_atomically
 from axiograd.datasets.marked import Pictures
 from axiograd.errors import InputError, StorageError
-from axiograd.runs.digests import digest
-from axiograd.runs.files import alone, check_writable, write_atomically
 from axiograd.studio.clusters import in_turns
 from axiograd.studio.marks import Marks
 from axiograd.studio.survey import Survey

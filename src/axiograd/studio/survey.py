@@ -13,10 +13,10 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from axiograd._io import replacing
 from axiograd.attribution import Attribution
 from axiograd.datasets.marked import Pictures
 from axiograd.errors import StorageError
-from axiograd.runs.files import replacing
 
 #: Cells across and down into which a map is summed.
 GRID = 16

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from axiograd._calls import logits
+from axiograd._io import progress_bar
 from axiograd.attribution.layer import Layer
 from axiograd.attribution.methods import find_method
 from axiograd.errors import ConfigurationError, InputError
 from axiograd.homogeneity.conversion.calibration import run_in_mode
-from axiograd.runs.progress import progress_bar
 from axiograd.text.attributing import Attributed, TextMethod
 from axiograd.text.explanation import Kind, Piece, TextExplanation, TextExplanations
 from axiograd.text.reading import Window, collate, longest, padding_id, read, takes

@@ -23,9 +23,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from axiograd._io import load_tensors, save_tensors, sync, writing
 from axiograd.errors import StorageError
-from axiograd.runs.files import sync, write_bytes, writing
-from axiograd.runs.tensors import load_tensors, save_tensors
 
 FORMAT = 1
 Tensors = dict[str, Tensor]
@@ -59,7 +58,9 @@ def write(out: Path, step: int, tensors: Mapping[str, Tensors], state: Mapping[s
         sums = {name: save_tensors(building / f"{name}.safetensors", members) for name, members in tensors.items()}
         body = {"format": FORMAT, "step": step, **state, "files": sums}
         sealed = {"sha256": _seal(body), "body": body}
-        write_bytes(building / "state.json", json.dumps(sealed, indent=1).encode())
+        described = building / "state.json"
+        described.write_bytes(json.dumps(sealed, indent=1).encode())
+        sync(described)
         sync(building)
         if final.exists():
             old = out / f"tmp-old-{final.name}"

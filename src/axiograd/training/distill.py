@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 import torch
@@ -11,13 +11,11 @@ from torch.nn import functional as F
 from torch.utils import _pytree as pytree
 from torch.utils.data import Dataset, Subset
 
+from axiograd._io import digest, model_settings, settings_of
 from axiograd._state import in_mode, like_of
 from axiograd.attribution import IntegratedGradients, XGradient
 from axiograd.errors import ConfigurationError
 from axiograd.priors import Matching
-from axiograd.runs.digests import digest
-from axiograd.runs.identity import describe
-from axiograd.runs.samples import describe_samples
 from axiograd.training.batches import ensure_dataset
 from axiograd.training.fit import FitResult, fit
 from axiograd.training.loss import AttributionLoss
@@ -111,9 +109,12 @@ class Distillation(Objective):
 
     def identity(self) -> dict[str, Any]:
         """Whom it imitates, and how."""
-        held = {"teacher": self.teacher, "temperature": self.temperature, "labels": self.labels}
-        found: dict[str, Any] = describe(held | {"task_loss": self._label_loss if self.labels else None})
-        return found
+        return {
+            "teacher": model_settings(self.teacher),
+            "temperature": self.temperature,
+            "labels": self.labels,
+            "task_loss": settings_of(self._label_loss) if self.labels else None,
+        }
 
     def to(self, device: torch.device) -> None:
         """The teacher goes where the student is."""
@@ -175,7 +176,7 @@ class ExplainedDistillation(Distillation):
 
     def identity(self) -> dict[str, Any]:
         """Whom it imitates, and how."""
-        return super().identity() | {"attributions": describe(self.what)}
+        return super().identity() | {"attributions": asdict(self.what)}
 
     def lesson(self, inputs: Any) -> tuple[Any, ...]:
         """Its top class for one sample, and its pooled attributions as an argument of the prior."""
@@ -290,10 +291,6 @@ class _Unlabelled(Dataset[Any]):
 
     def __len__(self) -> int:
         return len(self.data)
-
-    def _run_identity(self) -> dict[str, Any]:
-        # The inputs alone: what the teacher says of them has other last bits on another machine.
-        return describe_samples(self.data, lambda index: _Unlabelled.__getitem__(self, index))
 
     def set_epoch(self, epoch: int) -> None:
         """For data sets that draw by the epoch."""

@@ -12,9 +12,9 @@ from torch import nn
 
 from axiograd._extras import optional
 from axiograd._half_precision import require_products
+from axiograd._io import check_writable
 from axiograd._state import in_mode
 from axiograd.errors import ConfigurationError
-from axiograd.runs.files import check_writable
 from axiograd.training.batches import ensure_dataset
 from axiograd.training.compiled import CompileFallbackWarning
 from axiograd.training.loop import Run, Settings
@@ -72,8 +72,8 @@ def fit(
 
     `loss` is an `AttributionLoss` or a task loss L(outputs, target). `train_data` and `validation` are data sets
     of (inputs, target) or (inputs, target, arguments of the prior), or tuples of tensors. A run with a folder
-    `out` resumes from its last checkpoint, to the same bits as if it had never stopped, if everything that decides its
-    numbers is the same; `fork` is the folder of another run, whose last checkpoint a new one with other settings
+    `out` resumes from its last checkpoint, to the same bits as if it had never stopped, if its settings are the
+    same; `fork` is the folder of another run, whose last checkpoint a new one with other settings
     starts from. `metadata` goes into the header of `model.safetensors`.
 
     >>> import torch

@@ -9,11 +9,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from axiograd._io import alone, digest, load_tensors, read_header, require_same_settings, save_tensors, writing
 from axiograd.errors import AxiogradError, ConfigurationError, StorageError
-from axiograd.runs.differences import differences, refuse_other, unnamed
-from axiograd.runs.digests import state_digest
-from axiograd.runs.files import alone, writing
-from axiograd.runs.tensors import load_tensors, read_header, save_tensors
 from axiograd.training import checkpoint
 from axiograd.training.checkpoint import (
     Checkpoint,
@@ -28,10 +25,6 @@ from axiograd.training.objective import Objective
 
 Result = TypeVar("Result")
 Row = Mapping[str, float]
-
-
-class UnnamedWarning(UserWarning):
-    """Something that decides a run's numbers cannot be described in full, so that a change of it may go unnoticed."""
 
 
 class RunFolder:
@@ -90,7 +83,7 @@ class RunFolder:
         if not wanted and checkpoint.steps(out):
             raise StorageError(f"{out} already holds a run; pass resume=True to resume it, or another folder.")
         found = checkpoint.latest(out)
-        if found is not None and not differences(found.state["identity"], identity):
+        if found is not None and found.state["identity"] == identity:
             return found.folder, False
         inside = fork is not None and fork.resolve() == out.resolve()
         if found is not None and not inside:
@@ -98,14 +91,7 @@ class RunFolder:
                 "Use the old settings, or another folder; or start from that checkpoint with the new settings: "
                 f"fit(..., out=NEW, fork={str(out)!r}), on the command line --out NEW --fork {shlex.quote(str(out))}."
             )
-            refuse_other(found.folder, found.state["identity"], identity, advice)
-        if places := unnamed(identity):
-            warnings.warn(
-                f"{out} knows this run by its settings, but not all of {', '.join(places)}: if that changes, the run "
-                "may resume as if it had not. A function or class with a name is known by its code and what it holds.",
-                UnnamedWarning,
-                stacklevel=2,
-            )
+            require_same_settings(found.folder, found.state["identity"], identity, advice)
         if fork is None:
             return None, False
         source = found if inside else checkpoint.latest(fork, aside=False)
@@ -192,7 +178,7 @@ class RunFolder:
         step = int(sound["step"]) if sound is not None else history[-1]["step"] if history else 0
 
         def write() -> None:
-            header = {**about, "axiograd.run": json.dumps({"step": step, "weights": state_digest(tensors)})}
+            header = {**about, "axiograd.run": json.dumps({"step": step, "weights": digest(tensors)})}
             with writing(target, "The checkpoints are complete, and the same call writes it."):
                 save_tensors(target, tensors, header)
 
@@ -248,4 +234,4 @@ def _kept(path: Path, step: int) -> Tensors | None:
         tensors, header = load_tensors(path), json.loads(read_header(path).get("axiograd.run", "{}"))
     except (StorageError, ValueError):
         return None
-    return tensors if header == {"step": step, "weights": state_digest(tensors)} else None
+    return tensors if header == {"step": step, "weights": digest(tensors)} else None

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from axiograd._extras import optional
+from axiograd._io import write_atomically, writing
 from axiograd.errors import StorageError
-from axiograd.runs.files import write_atomically, writing
 
 Row = Mapping[str, float | int | str]
 #: With these every log of ours begins.

@@ -1,5 +1,6 @@
 """The loop: epochs of steps, with checkpoints from which it resumes exactly as if it had never stopped."""
 
+import json
 import math
 import signal
 import sys
@@ -11,15 +12,12 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.data import TensorDataset
 
+from axiograd._io import layers_of, progress_bar, settings_of
 from axiograd.errors import ConfigurationError, NotFiniteError, ProcessLostError
 from axiograd.priors.batch_mean import weighing
-from axiograd.runs.differences import plain
-from axiograd.runs.identity import describe, structure
-from axiograd.runs.progress import progress_bar
-from axiograd.runs.samples import describe_samples
 from axiograd.training.batches import Batch, Order, loader
-from axiograd.training.checkpoint import is_sharded
 from axiograd.training.distributed import refuse_sharded
 from axiograd.training.folder import RunFolder
 from axiograd.training.logs import Means, MetricsLog
@@ -58,16 +56,19 @@ class Run:
 
     def __init__(self, fabric: Any, model: nn.Module, data: Any, objective: Objective, settings: Settings) -> None:
         self.fabric, self.objective, self.settings, self.recipe = fabric, objective, settings, settings.recipe
-        self.data, self._structure = data, structure(model)
+        self.data = data
+        layers = layers_of(model)  # before they are sharded, which changes their classes
         self.wrapped = fabric.setup_module(model)
         # Fabric's own wrapper refuses torch.autograd.grad in mixed precision, which attribution needs; what it
         # does around forward (autocast, casting inputs) is done in _part, and DDP or FSDP are inside this one
         self.model: nn.Module = self.wrapped._forward_module  # noqa: SLF001
         if isinstance(objective, WithPrior):
             refuse_sharded(self.model)
-        if not is_sharded(self.model):
-            self._structure = structure(self.wrapped.module)  # in the precision that it is trained in
         named = list(self.wrapped.module.named_parameters())
+        self._model_settings = {
+            "layers": layers,
+            "frozen": [name for name, parameter in named if not parameter.requires_grad],
+        }
         self.optimizer = fabric.setup_optimizers(self.recipe.build_optimizer(named))
         self.order = Order(
             len(data),
@@ -106,30 +107,22 @@ class Run:
         return None if self.best is None else int(self.best["step"])
 
     def identity(self) -> dict[str, Any]:
-        """Everything that decides the run's numbers: when it is all the same, the run is."""
+        """The settings that a checkpoint of this run must have been written with."""
         settings = self.settings
-        described = {
+        validated = settings.validation is not None
+        found = {
             "seed": settings.seed,
-            "data": self._samples(self.data),
-            "collate": describe(settings.collate),
-            "validation": None if settings.validation is None else self._samples(settings.validation),
-            "metric": None if settings.validation is None else describe(settings.metric),
-            "model": self._structure,
+            "data": _data_settings(self.data),
+            "collate": settings_of(settings.collate),
+            "validation": _data_settings(settings.validation) if validated else None,
+            "metric": settings_of(settings.metric) if validated else None,
+            "model": self._model_settings,
             "loss": self.objective.identity(),
             "recipe": asdict(self.recipe),
             **({"judge_start": True} if settings.judge_start else {}),
             "precision": str(self.fabric.strategy.precision.precision),
         }
-        return dict(plain(described))
-
-    def _samples(self, data: Any) -> dict[str, Any]:
-        def draw(index: int) -> Any:
-            seed_everything(self.settings.seed, "sample", 0, index)
-            if hasattr(data, "set_epoch"):
-                data.set_epoch(0)
-            return data[index]
-
-        return describe_samples(data, draw)
+        return dict(json.loads(json.dumps(found)))  # as a checkpoint gives it back
 
     def resume(self, *, wanted: bool, fork: Path | None = None) -> int:
         """Go to where the newest checkpoint is; the step that it was made after, 0 at the start."""
@@ -339,3 +332,9 @@ class Run:
 def _of_another_process(error: RuntimeError) -> bool:
     words = ("gloo", "nccl", "connection closed", "connection reset", "broken pipe", "timed out")
     return isinstance(error, torch.distributed.DistError) or any(word in str(error).lower() for word in words)
+
+
+def _data_settings(data: Any) -> dict[str, Any]:
+    """Kind and number of samples; tensors in memory by their values."""
+    held = {"tensors": settings_of(data.tensors)} if isinstance(data, TensorDataset) else {}
+    return {"name": type(data).__qualname__, "samples": len(data), **held}

@@ -301,14 +301,6 @@ class AttributionLoss(nn.Module):
             return torch.stack([self.prior(one, **arguments) for one in attributions]).sum()
         return self.prior(attributions, **arguments)
 
-    def _run_identity(self) -> dict[str, Any]:
-        """What decides its numbers; the step and the generator's state are a checkpoint's business."""
-        parts = {**vars(self), **self._modules}
-        if isinstance(self.method, Attribution):  # without the model, which is being trained
-            own = {name: value for name, value in vars(self.method).items() if name != "model" and name[0] != "_"}
-            parts["method"] = {"type": type(self.method), **own}
-        return {name: part for name, part in parts.items() if name[0] != "_" and name not in {"step", "training"}}
-
     def get_extra_state(self) -> Tensor:
         """The step and the generator's state as bytes in one tensor, so that any format can store it."""
         step = torch.tensor([self.step]).view(torch.uint8)

@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from axiograd._io import settings_of
+from axiograd.attribution import Attribution
 from axiograd.errors import ConfigurationError, NotFiniteError
 from axiograd.priors import Prior
-from axiograd.runs.identity import describe
 from axiograd.training.batches import Batch
 from axiograd.training.compiled import CompiledStep
 from axiograd.training.loss import AttributionLoss, LossTerms
@@ -70,7 +71,7 @@ class Objective(ABC):
     def identity(self) -> dict[str, Any]:
         """What must be the same for a checkpoint to belong to this objective: by default all public attributes."""
         held = {name: value for name, value in vars(self).items() if not name.startswith("_")}
-        return {"objective": type(self).__name__, **describe(held)}
+        return {"objective": type(self).__name__, **settings_of(held)}
 
     def backward(self, fabric: Any, terms: Any) -> None:
         """Add the gradient of the total to the parameters'."""
@@ -161,7 +162,22 @@ class WithPrior(Objective):
 
     def identity(self) -> dict[str, Any]:
         """The task loss, the prior with its buffers, its weight over time, the method, the outputs it looks at."""
-        found: dict[str, Any] = describe(self.loss)
+        loss, method = self.loss, self.loss.method
+        own = vars(method) if isinstance(method, Attribution) else {}
+        found: dict[str, Any] = settings_of(
+            {
+                "task_loss": self.task_loss,
+                "prior": loss.prior,
+                "weight": loss.schedule,
+                "method": type(method) if own else method,
+                "method_arguments": loss.method_arguments
+                | {name: value for name, value in own.items() if name != "model" and not name.startswith("_")},
+                "outputs": loss.outputs,
+                "of": loss.of,
+                "generator": loss.generator,
+                "double_backward": loss.double_backward,
+            }
+        )
         return found
 
     def to(self, device: torch.device) -> None:

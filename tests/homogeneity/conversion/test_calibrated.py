@@ -229,9 +229,9 @@ def test_a_folder_of_another_calibration_is_refused(images, tmp_path):
     net = nn.Sequential(nn.Flatten(), nn.Linear(1200, 3))
     to_xdnn(net, images[:4], calibration=Calibration(images, folder=tmp_path, ridge=0.1))
     for other, given, message in (
-        (net, Calibration(images, folder=tmp_path, ridge=0.2), "different are settings.ridge"),
-        (net, Calibration(images[5:], folder=tmp_path, ridge=0.1), "different are images"),
-        (copy.deepcopy(net), Calibration(images, folder=tmp_path, ridge=0.1), "different are weights"),
+        (net, Calibration(images, folder=tmp_path, ridge=0.2), "different settings: settings.ridge"),
+        (net, Calibration(images[5:], folder=tmp_path, ridge=0.1), "different settings: images"),
+        (copy.deepcopy(net), Calibration(images, folder=tmp_path, ridge=0.1), "different settings: weights"),
     ):
         if other is not net:
             nn.init.ones_(other[1].bias)

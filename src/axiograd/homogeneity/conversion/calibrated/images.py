@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from axiograd._io import progress_bar
 from axiograd.errors import ConfigurationError, InputError
-from axiograd.runs.progress import progress_bar
 
 #: With fewer the constant is not to be told from what the images have in common.
 LEAST = 8

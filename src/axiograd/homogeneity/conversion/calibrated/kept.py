@@ -9,14 +9,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from axiograd._io import alone, digest, load_tensors, require_same_settings, safetensors, save_tensors, write_atomically
 from axiograd.errors import StorageError
 from axiograd.homogeneity.conversion.calibrated.graph import CalibrationPlan, Site
 from axiograd.homogeneity.conversion.calibrated.images import Calibration
 from axiograd.homogeneity.conversion.calibrated.layers import AffineOfDegreeOne
-from axiograd.runs.differences import refuse_other
-from axiograd.runs.digests import digest
-from axiograd.runs.files import alone, write_atomically
-from axiograd.runs.tensors import load_tensors, safetensors, save_tensors
 
 #: Settings that change no number.
 _ASIDE = {"images", "memory", "progress", "folder"}
@@ -40,7 +37,7 @@ def kept_layers(
                 found = json.loads(file.read_text(encoding="utf-8"))
             except ValueError as error:
                 raise StorageError(f"{file} is damaged ({error}): remove the folder, or choose another.") from error
-            refuse_other(folder, found, identity, "Choose another folder, or remove this one.")
+            require_same_settings(folder, found, identity, "Choose another folder, or remove this one.")
         else:
             write_atomically(file, json.dumps(identity, indent=1).encode())
         yield KeptLayers(folder)

@@ -15,8 +15,8 @@ from typing import IO, Any, Self
 import torch
 from torch import Tensor
 
+from axiograd._io import replacing, writing
 from axiograd.errors import InputError
-from axiograd.runs.files import replacing, writing
 
 #: safetensors' names of torch's types.
 _TYPES = {
