@@ -31,6 +31,20 @@ def test_json_of_a_zero_output():
     assert Certificate.from_json(certificate.to_json()) == certificate
 
 
+def test_an_error_that_is_not_a_number_is_not_measured():
+    """√(x²) has no derivative at 0, where autograd gives NaN: nothing can be said of single attributions there."""
+
+    def model(x):
+        return x.square().sqrt() * F.layer_norm(x, (6,))
+
+    x = torch.cat([X[:1], torch.zeros(1, 6)]).requires_grad_()
+    assert torch.autograd.grad(model(x).sum(), x)[0].isnan().any()
+    certificate = certify(model, x.detach())
+    assert certificate.ok
+    assert certificate.error is None
+    assert json.loads(certificate.to_json())["error"] is None
+
+
 def test_table_of_a_refusal():
     text = str(certify(MLP(bias=True), X))
     assert text.splitlines()[0] == "MLP is not certified as homogeneous in x of a degree k ≥ 1: 2 violations."

@@ -62,6 +62,10 @@ HALF = {
     "a radius below zero": lambda x: torch.view_as_real(torch.polar(x, torch.ones_like(x))),
     "eigvalsh": lambda x: torch.linalg.eigvalsh(x[:, :4]),
     "eigvalsh, upper half": lambda x: torch.linalg.eigvalsh(x[:, :4] @ x[:, 2:], UPLO="U"),
+    "eigvalsh of columns scaled": lambda x: torch.linalg.eigvalsh((x @ x.mT) * x.norm(dim=1)),
+    "eigvalsh of rows divided": lambda x: torch.linalg.eigvalsh(
+        (x @ x.mT) * x[:, 0].abs() / x.norm(dim=1, keepdim=True)
+    ),
     "eigh": lambda x: torch.linalg.eigh(x[:, :4]).eigenvectors * x[:, :4],
     "cholesky": lambda x: x.norm() * torch.linalg.cholesky(unit(x)[:, :4] + 9 * EYE),
     "pinv": lambda x: torch.linalg.pinv(x[:, :4], hermitian=True) @ x @ x.t(),
@@ -139,6 +143,7 @@ FAITHFUL = {
     "windows apart": lambda x: unpool(x, 2, 2),
     "eigvalsh of a Gram matrix": lambda x: torch.linalg.eigvalsh(x @ x.mT),
     "eigvalsh of a weighted one": lambda x: torch.linalg.eigvalsh(x @ torch.diag(ONES + ONES.cumsum(0)) @ x.mT),
+    "eigvalsh of a scaled one": lambda x: torch.linalg.eigvalsh((x @ x.mT) * x.norm()),
     "eigvalsh of a mean": lambda x: torch.linalg.eigvalsh((x[:, :4] + x[:, :4].t()) / 2),
     "eigvalsh of a centred one": lambda x: torch.linalg.eigvalsh(
         (x - x.mean(1, keepdim=True)) @ (x - x.mean(1, keepdim=True)).t() / 5

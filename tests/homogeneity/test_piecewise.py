@@ -101,10 +101,23 @@ class Attends(nn.Module):
         (lambda x: x.detach() + x, "detach"),
         (lambda x: torch.where(x.square() > 1, x, x.exp()), "aten.exp"),
         (nn.LayerNorm(4), "aten.layer_norm"),
+        (lambda x: torch.fft.rfft(x).abs(), "aten.abs"),
+        (lambda x: torch.fft.rfft(x).sgn().real, "aten.sgn"),
         (lambda x: torch.vdot(x[0], x[1]), "aten.vdot"),
         (lambda x: F.grid_sample(SQUARE, x[:1, None, None, :2], align_corners=False), "aten.grid_sampler"),
     ],
-    ids=["batch statistics", "a product", "a quotient", "a cut", "a curved branch", "layer norm", "vdot", "a place"],
+    ids=[
+        "batch statistics",
+        "a product",
+        "a quotient",
+        "a cut",
+        "a curved branch",
+        "layer norm",
+        "length",
+        "direction",
+        "vdot",
+        "a place",
+    ],
 )
 def test_curved(model, op):
     certificate = certify(model, torch.randn(3, 4))

@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from axiograd.homogeneity.certificate import Violation
 from axiograd.homogeneity.control_flow import WRAPPERS
-from axiograd.homogeneity.rules.piecewise import GATES, IN, LINEAR, LISTED, PRODUCTS, STEPS
+from axiograd.homogeneity.rules.piecewise import GATES, IN, LINEAR, LISTED, OF_REALS, PRODUCTS, STEPS
 from axiograd.homogeneity.tracing.aliases import bodies
 from axiograd.homogeneity.tracing.cuts import ancestors
 from axiograd.homogeneity.tracing.nodes import argument, nodes_in, op_name, placeholders, schema_of
@@ -55,7 +55,8 @@ class _PiecewiseWalk:
     def _visit(self, node: fx.Node) -> int:
         moves = self.of((node.args, node.kwargs))
         name = _name(node)
-        if moves == _FIXED or name in STEPS or not _is_floating(node):
+        turns = name in OF_REALS and _is_complex(node.args[0])
+        if moves == _FIXED or (name in STEPS and not turns) or not _is_floating(node):
             return _FIXED
         if moves == _CURVED:
             sources = (self.spoilt.get(source, ()) for source in node.all_input_nodes)
@@ -75,6 +76,8 @@ class _PiecewiseWalk:
 
     def _against(self, node: fx.Node, name: str) -> str | None:
         """Why the result is not affine though the arguments are; None if it is."""
+        if name in OF_REALS and _is_complex(node.args[0]):
+            return "Length and direction of a complex number are not affine in its parts."
         if name in LINEAR or name in GATES:
             if argument(node, "dtype") is not None and name in {"aten::view", "aten::view_copy"}:
                 return "The bits of a number are read as another type."
@@ -115,6 +118,11 @@ def _name(node: fx.Node) -> str:
         python = getattr(node.target, "__name__", "")
         return {"add": "aten::add", "sub": "aten::sub", "neg": "aten::neg"}.get(python, "")
     return name[:-1] if name.endswith("_") and not name.endswith("__") else name
+
+
+def _is_complex(node: Any) -> bool:
+    value = node.meta.get("val") if isinstance(node, fx.Node) else None
+    return isinstance(value, Tensor) and value.is_complex()
 
 
 def _is_floating(node: fx.Node) -> bool:

@@ -291,7 +291,8 @@ def epsilon_error(probe: ModelProbe, degree: float) -> float | None:
     per_input = zip(directions, *gradients, strict=True)
     pairs = [path_error(x, torch.stack(list(g)), path, degree) for x, *g in per_input]
     size = max((s for _, s in pairs), default=0.0)
-    return max((gap for gap, _ in pairs), default=0.0) / size if size else 0.0
+    error = max((gap for gap, _ in pairs), default=0.0) / size if size else 0.0
+    return error if error < float("inf") else None  # neither infinite nor NaN
 
 
 def path_error(x: Tensor, gradients: Tensor, path: tuple[float, ...], degree: float) -> tuple[float, float]:

@@ -70,3 +70,5 @@ STEPS = _all(
     *(comparison.COMPARISONS, comparison.LOGIC, reduction.PLACES, reduction.SEARCHES, shape.ONLY_SHAPE, SIGNS, DRAWS),
     "isclose round floor ceil trunc fix zeros_like new_zeros zero floor_divide heaviside bernoulli poisson",
 )
+#: Gates and steps for real numbers only: |z| and z/|z| of a complex one bend.
+OF_REALS = _all("abs absolute sgn")

@@ -68,7 +68,8 @@ def _is_number(item: Any) -> bool:
     """One number for a whole matrix."""
     shape = shape_of(item)
     return isinstance(item, int | float) or (
-        shape is not None and all(n == 1 for n in shape[-2:] if isinstance(n, int))
+        # A size that varies is not known to be 1: one number per column would scale columns and not rows.
+        shape is not None and all(isinstance(n, int) and n == 1 for n in shape[-2:])
     )
 
 

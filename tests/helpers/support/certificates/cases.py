@@ -212,6 +212,8 @@ SHAPES = [
     case("new_zeros", lambda x, i: x + x.new_zeros(6), 1),
     case("ones_like", lambda x, i: x + torch.ones_like(x), None),
     case("fft", lambda x, i: torch.fft.rfft(x), 1),
+    case("fft length", lambda x, i: torch.fft.rfft(x).abs(), 1),
+    case("fft direction", lambda x, i: torch.fft.rfft(x).sgn().real, 0),
     case("fft power", lambda x, i: torch.fft.fft2(i).abs() ** 2, 2),
     case("diff", lambda x, i: torch.diff(x), 1),
     case("diff append", lambda x, i: torch.diff(x, append=torch.ones(4, 1, dtype=torch.float64)), None),
