@@ -17,7 +17,7 @@ from axiograd.cli.classes import ClassNames
 from axiograd.cli.samples import Samples
 from axiograd.errors import ConfigurationError, StorageError
 from axiograd.metrics import Blur, best_overlap, energy_inside, masking_curves, pointing_game
-from axiograd.metrics.masking_value import MaskingValue
+from axiograd.metrics.masking import MaskingValue
 from axiograd.runs.differences import differences, plain
 from axiograd.runs.files import write_atomically
 
