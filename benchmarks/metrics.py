@@ -9,7 +9,7 @@ with the dense 51 × 51 kernel for every masked copy. Published code for the pap
 Seconds are processor time of one thread, because other programs share the machine. The forward passes of the masked
 copies are the floor of either way, so the ratio falls as the network grows: a small and a full AlexNet are shown, and a
 SqueezeNet. Beside both stands a loop by someone who has thought about it: one separable blur, one sort per curve, 16
-copies a pass. Ours takes as many copies at once as the caches like, channels last.
+copies a pass. Ours takes as many copies at once as fit the caches.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from axiograd.metrics import FRACTIONS, masking_curves
-from axiograd.metrics.masking_value import Blur
+from axiograd.metrics import FRACTIONS, Blur, masking_curves
 from axiograd.models import get_model
 
 SIGNS = {"positive": lambda a: a, "negative": lambda a: -a, "absolute": torch.abs}

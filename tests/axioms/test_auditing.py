@@ -16,7 +16,8 @@ from axiograd import (
     Saliency,
     XGradient,
 )
-from axiograd.axioms import AXIOMS, audit
+from axiograd.axioms import AXIOMS, Probe, audit
+from axiograd.axioms.networks import Network
 from axiograd.axioms.paper_table import references
 from axiograd.errors import ConfigurationError, TargetError
 
@@ -94,7 +95,7 @@ def test_counterexamples_run_again(method):
         assert again.violation == result.violation > result.tolerance
         assert torch.equal(again.attribution, result.counterexample.attribution)
         assert torch.equal(again.input, result.counterexample.input)
-        assert result.counterexample.found.detail in str(report)
+        assert result.counterexample.detail in str(report)
     assert torch.equal(torch.get_rng_state(), state)
 
 
@@ -131,7 +132,7 @@ def test_completeness_counterexample_by_hand():
     model, x = counterexample.model, counterexample.input.requires_grad_()
     (gradient,) = torch.autograd.grad(model(x).sum(), x)
     gap = ((x * gradient).sum() - (model(x) - model(torch.zeros_like(x)))).item()
-    assert abs(gap) / counterexample.found.scale == pytest.approx(counterexample.found.violation)
+    assert abs(gap) / counterexample.scale == pytest.approx(counterexample.violation)
 
 
 def test_audits_are_seeded_and_leave_the_random_state_alone():
@@ -200,6 +201,19 @@ def test_a_users_own_model():
     assert without.training
 
 
+@pytest.mark.parametrize("as_function", [False, True])
+def test_a_model_in_training_mode_stays_as_it_was(as_function):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Dropout(), nn.Linear(6, 1)).double()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    inputs = torch.randn(5, 4, dtype=torch.float64)
+    given = (lambda x: 2 * model(x)) if as_function else model
+    report = audit(InputXGradient, model=given, inputs=inputs, tolerance=1e-9)
+    assert report["Implementation invariance"].passed
+    assert all(module.training for module in model.modules())
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+
+
 def test_wrong_arguments_are_named():
     with pytest.raises(ConfigurationError, match="give both"):
         audit(InputXGradient, model=nn.Linear(2, 1))
@@ -213,3 +227,17 @@ def test_wrong_arguments_are_named():
         audit("x-gradient")
     with pytest.raises(KeyError, match="no axiom 'Beauty'"):
         _ = audit(InputXGradient, n_networks=1)["Beauty"]
+
+
+#: max(x1, x2) = x2 + ReLU(x1 - x2), with x2 = ReLU(x2) - ReLU(-x2)
+FIRST = torch.tensor([[1.0, -1.0], [0.0, 1.0], [0.0, -1.0]], dtype=torch.float64)
+MAXIMUM = Network.dense((FIRST, None), (torch.tensor([[1.0, 1.0, -1.0]], dtype=torch.float64), None))
+
+
+def test_on_a_kink_no_gradient_method_preserves_symmetry():
+    """max(x1, x2) at equal values: why the search stays off kinks."""
+    x = torch.tensor([[2.0, 2.0], [1.0, 2.0]], dtype=torch.float64)
+    assert torch.equal(MAXIMUM(x), x.max(1).values)
+    for method in (IntegratedGradients, InputXGradient, lambda model: XGradient(model, degree=1.0)):
+        attribution = Probe(method).attribute(MAXIMUM, x)
+        assert torch.allclose(attribution, torch.tensor([[0.0, 2.0], [0.0, 2.0]], dtype=torch.float64))

@@ -4,11 +4,10 @@ import pytest
 import torch
 from captum.attr import LRP
 
-from axiograd import InputXGradient
-from axiograd.attribution.captum import CaptumMethod
+from axiograd import CaptumMethod, InputXGradient
 from axiograd.axioms import AXIOMS, Table1, audit, audit_all
+from axiograd.axioms.networks import generated
 from axiograd.axioms.paper_table import PAPER, references
-from axiograd.axioms.subject import generated
 
 
 @pytest.fixture(scope="module")
@@ -23,12 +22,7 @@ def test_every_cell_of_the_paper(table):
             if cell != " ":
                 assert table[method][axiom.name].mark == cell
     assert "Every cell that the paper fills is as in the paper." in str(table)
-    assert str(table).count("(✓)") == PAPER_CHECKS
-    assert str(table).count("(✗)") == PAPER_CROSSES
-
-
-PAPER_CHECKS = sum(cells.count("✓") for cells in PAPER.values())
-PAPER_CROSSES = sum(cells.count("✗") for cells in PAPER.values())
+    assert str(table).count("(✗)") == sum(cells.count("✗") for cells in PAPER.values())
 
 
 def test_captums_methods(table):
@@ -36,7 +30,7 @@ def test_captums_methods(table):
     assert marks == {"DeepLIFT": "✓✓✗✓✓✓✗", "LRP": "✗✓✓✗✓✓✗"}
     pair = table["DeepLIFT"]["Implementation invariance"].counterexample
     assert "the bias moved into the inner ReLU" in str(pair)
-    assert pair.rerun().violation == pair.found.violation
+    assert pair.rerun().violation == pair.violation
     shap = table["GradientShap (5)"]
     assert not shap["Completeness"].passed
     assert not shap["Implementation invariance"].passed

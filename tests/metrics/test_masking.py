@@ -9,7 +9,7 @@ from torch import nn
 
 from axiograd.errors import ConfigurationError, InputError, NotFiniteError, TargetError
 from axiograd.metrics import FRACTIONS, Blur, keep_negative_mask, keep_positive_mask, masking_curves
-from axiograd.metrics.masking_value import masked_out
+from axiograd.metrics.masking import masked_out
 
 METRICS = ("KPM", "KNM", "KAM", "RAM")
 
@@ -277,56 +277,109 @@ def test_modules_in_a_function_stay_as_they_were():
     assert torch.equal(norm.running_mean, torch.zeros(4))
 
 
-class Seen(torch.nn.Module):
-    """A convolution that notes what it is given; with `strict`, it looks at its input's strides."""
-
-    def __init__(self, *, strict=False):
-        super().__init__()
-        torch.manual_seed(0)
-        self.layer, self.last = torch.nn.Conv2d(3, 4, 3, bias=False), torch.nn.Linear(4, 2, bias=False)
-        self.strict, self.seen = strict, []
-
-    def forward(self, x):
-        self.seen.append((len(x), x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()))
-        if self.strict:
-            x = x.view(len(x), -1).view(x.shape)
-        return self.last(self.layer(x).relu().mean((2, 3)))
+def test_one_value_per_pixel_is_accepted():
+    x, _, labels = images_and_attributions()
+    a = torch.randn(6, 28, 27, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    model = small_convnet()
+    of_pixels, of_channels = (masking_curves(model, x, v, labels)["KPM"].scores for v in (a, a[:, None].expand_as(x)))
+    assert torch.allclose(of_pixels, of_channels, atol=1e-12)
+    with pytest.raises(InputError, match=r"\(6, 28, 27\) for inputs of shape \(6, 3, 28, 27\)"):
+        masking_curves(model, x, a, labels, channels="none")
 
 
-def test_images_go_channels_last_where_the_model_takes_it():
-    generator = torch.Generator().manual_seed(0)
-    x, a = torch.randn(2, 3, 3, 30, 30, generator=generator)
-    y = torch.tensor([0, 1, 1])
-    takes, refuses = Seen(), Seen(strict=True)
-    found, same = (masking_curves(model, x, a, y) for model in (takes, refuses))
-    assert all(last for _, last in takes.seen)
-    assert [last for _, last in refuses.seen][:2] == [True, False]
-    assert not any(last for _, last in refuses.seen[1:])
-    with torch.no_grad():
-        for name in found:
-            torch.testing.assert_close(found[name].scores, same[name].scores, rtol=1e-5, atol=1e-5)
-    assert max(rows for rows, _ in takes.seen) <= 512
+def test_tiny_magnitudes_keep_their_order():
+    a = torch.tensor([[3e-45, 1e-45, 1e-30, 1e30]])
+    curve = masking_curves(
+        lambda x: x @ torch.tensor([[1.0, 2.0, 4.0, 8.0], [0.0, 0.0, 0.0, 0.0]]).T,
+        torch.ones(1, 4),
+        -a,
+        0,
+        metrics=("KNM",),
+        fractions=(0.25, 0.5, 0.75, 1.0),
+    )["KNM"]
+    assert curve.scores.tolist() == [[8.0, 12.0, 13.0, 15.0]]
 
 
-def test_a_model_that_fails_fails_with_its_own_words():
-    class Fails(Seen):
-        def forward(self, x):
-            raise RuntimeError("no luck today")
+def test_fractions_are_rounded_down():
+    kept = masking_curves(
+        lambda x: x.sum(1), torch.ones(1, 100), torch.ones(1, 100), metrics=("KPM",), fractions=(0.0, 0.019, 0.29, 1.0)
+    )["KPM"]
+    assert kept.scores.tolist() == [[0.0, 1.0, 29.0, 100.0]]
 
-    with pytest.raises(RuntimeError, match="no luck today"):
-        masking_curves(Fails(), torch.randn(1, 3, 8, 8), torch.randn(1, 3, 8, 8), 0, masking="zero")
+
+def test_photos_go_eight_at_a_time():
+    sizes = []
+
+    def model(x):
+        sizes.append(len(x))
+        return x.flatten(1)[:, :2]
+
+    x = torch.randn(2, 3, 224, 224, generator=torch.Generator().manual_seed(0))
+    masking_curves(model, x, x, 0, masking="zero", metrics=("KPM",))
+    assert max(sizes) == 8
+
+
+def dense_blur(images, size, sigma):
+    """Reflect, then weigh every pixel of the dense kernel: nothing is separated, nothing is folded."""
+    half = size // 2
+    kernel = np.empty((size, size))
+    for i in range(size):
+        for j in range(size):
+            kernel[i, j] = np.exp(-(((i - half) / (2 * sigma)) ** 2)) * np.exp(-(((j - half) / (2 * sigma)) ** 2))
+    kernel /= kernel.sum()
+    height, width = images.shape[-2:]
+    padded = np.pad(images, ((0, 0), (0, 0), (half, half), (half, half)), mode="reflect")
+    blurred = np.zeros_like(images)
+    for i in range(size):
+        for j in range(size):
+            blurred += kernel[i, j] * padded[..., i : i + height, j : j + width]
+    return blurred
 
 
 @pytest.mark.parametrize(
-    ("model", "shape", "copies"),
-    [
-        (torch.nn.Conv2d(3, 8, 3), (3, 224, 224), 8),
-        (torch.nn.Linear(784, 10), (784,), 512),
-        (torch.nn.Conv2d(3, 8, 3), (3, 64, 64), 101),
-        (torch.nn.Conv2d(3, 8, 3), (3, 2000, 2000), 8),
-    ],
+    ("size", "sigma", "shape"), [(51, 41.0, (2, 3, 30, 41)), (5, 1.5, (1, 1, 3, 8)), (1, 1.0, (1, 2, 2, 2))]
 )
-def test_copies_of_a_pass(model, shape, copies):
-    from axiograd.attribution.memory_order import copies_per_pass
+def test_blur_is_the_dense_kernel(size, sigma, shape):
+    images = torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    expected = dense_blur(images.numpy(), size, sigma)
+    np.testing.assert_allclose(Blur(size, sigma)(images).numpy(), expected, atol=1e-13)
 
-    assert copies_per_pass(model, torch.empty(1, *shape)) == copies
+
+def test_the_default_is_the_papers_blur():
+    images = torch.randn(1, 3, 26, 26, generator=torch.Generator().manual_seed(0))
+    np.testing.assert_allclose(
+        masked_out(images, None).numpy(), dense_blur(images.double().numpy(), 51, 41.0), atol=1e-6
+    )
+    assert torch.equal(masked_out(images, "blur"), Blur(51, 41.0)(images))
+
+
+def test_a_constant_image_stays_as_it_is():
+    image = torch.full((1, 1, 40, 30), 0.7, dtype=torch.float64)
+    assert torch.allclose(Blur()(image), image, atol=1e-14)
+
+
+def test_small_images_are_told_what_to_do():
+    with pytest.raises(InputError, match="side of 25 are too small to be reflected by 25"):
+        masked_out(torch.zeros(1, 3, 25, 60), "blur")
+    with pytest.raises(InputError, match=r"\(4, 7\) cannot be blurred"):
+        masked_out(torch.zeros(4, 7), "blur")
+
+
+def test_words_numbers_tensors_and_callables():
+    rows = torch.tensor([[1.0, 5.0], [3.0, 7.0]])
+    assert torch.equal(masked_out(rows, None), torch.zeros(2, 2))
+    assert torch.equal(masked_out(rows, "mean"), torch.tensor([[2.0, 6.0], [2.0, 6.0]]))
+    assert torch.equal(masked_out(rows, 0.5), torch.full((2, 2), 0.5))
+    assert torch.equal(masked_out(rows, torch.tensor([9.0, 8.0])), torch.tensor([[9.0, 8.0], [9.0, 8.0]]))
+    assert torch.equal(masked_out(rows, lambda x: -x), -rows)
+    image = torch.arange(8.0).reshape(1, 2, 2, 2)
+    assert torch.equal(masked_out(image, "mean")[0, :, 0, 0], torch.tensor([1.5, 5.5]))
+
+
+def test_wrong_values_are_refused():
+    with pytest.raises(ConfigurationError, match="masking='noise'"):
+        masked_out(torch.zeros(1, 2), "noise")
+    with pytest.raises(InputError, match=r"shape \(3,\) does not fit inputs of \(1, 2\)"):
+        masked_out(torch.zeros(1, 2), torch.zeros(3))
+    with pytest.raises(ConfigurationError, match="kernel_size=4"):
+        Blur(kernel_size=4)

@@ -1,21 +1,102 @@
-"""The audit: search for counterexamples to every axiom."""
+"""The audit: search for counterexamples to every axiom, and report each with what is needed to run it again."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from axiograd._notebook import shown_by
+from axiograd._state import in_mode
 from axiograd.attribution import XGradient
-from axiograd.axioms.base import Axiom, Probe
-from axiograd.axioms.network import GivenNetwork
-from axiograd.axioms.report import AxiomReport, AxiomResult, Counterexample, findings
-from axiograd.axioms.statements import AXIOMS
-from axiograd.axioms.subject import Subject, generated, saturating
+from axiograd.axioms.axioms import AXIOMS, Axiom, Finding, Probe
+from axiograd.axioms.networks import Network, Subject, generated, saturating
 from axiograd.errors import ConfigurationError
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Counterexample(Finding):
+    """A model, an input, a baseline and an attribution for which an axiom does not hold."""
+
+    axiom: Axiom
+    probe: Probe
+    subject: Subject
+    seed: int
+    index: int  # among the findings of this axiom on this subject
+
+    @property
+    def baseline(self) -> Tensor:
+        """What was attributed against: zero, or the distribution of references."""
+        return torch.zeros_like(self.input) if self.probe.baselines is None else self.probe.baselines
+
+    def rerun(self) -> Finding:
+        """Measure once more, with the same draws; the finding has the same violation."""
+        return list(findings(self.axiom, self.probe, self.subject, self.seed))[self.index]
+
+    def __str__(self) -> str:
+        x, a = (", ".join(f"{v:.4g}" for v in t.flatten()[:8].tolist()) for t in (self.input, self.attribution))
+        return f"{self.subject.name}: {self.detail}. x = ({x}), A = ({a})"
+
+
+@dataclass(frozen=True, eq=False)
+class AxiomResult:
+    """One cell of the table: the largest violation found, and where."""
+
+    axiom: str
+    violation: float
+    tolerance: float
+    n_cases: int
+    counterexample: Counterexample | None
+
+    @property
+    def passed(self) -> bool:
+        """Whether no case violates the axiom by more than the tolerance."""
+        return self.counterexample is None
+
+    @property
+    def mark(self) -> str:
+        """✓ or ✗."""
+        return "✓" if self.passed else "✗"
+
+
+@dataclass(frozen=True, eq=False)
+class AxiomReport:
+    """A method's row of the paper's Table 1."""
+
+    method: str
+    models: str
+    seed: int
+    results: tuple[AxiomResult, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether every axiom holds."""
+        return all(result.passed for result in self.results)
+
+    def __getitem__(self, axiom: str) -> AxiomResult:
+        found = [result for result in self.results if result.axiom == axiom]
+        if not found:
+            raise KeyError(f"no axiom {axiom!r}: {', '.join(result.axiom for result in self.results)}")
+        return found[0]
+
+    def __str__(self) -> str:
+        width = max(len(result.axiom) for result in self.results)
+        lines = [f"{self.method} on {self.models} (seed {self.seed})"]
+        for result in self.results:
+            lines.append(
+                f"  {result.axiom:<{width}}  {result.mark}  violation {result.violation:8.1e} of the output's scale, "
+                f"tolerance {result.tolerance:.0e}, {result.n_cases} cases"
+            )
+            if result.counterexample is not None:
+                lines.append(f"  {'':<{width}}     {result.counterexample}")
+        return "\n".join(lines)
+
+    _repr_html_ = shown_by("axiom_report_html")
 
 
 def audit(
@@ -60,60 +141,55 @@ def audit(
     if tolerance is not None and not tolerance > 0:
         raise ConfigurationError(f"tolerance={tolerance}: expected a positive number, relative to the output's scale.")
     probe = Probe(method, baselines)
-    subjects, models = _subjects(probe, seed, model, inputs, target, homogeneous, n_networks)
+    if model is None or inputs is None:
+        with torch.random.fork_rng(devices=[]):
+            made = probe.make(saturating(torch.Generator()).network.module())
+        # X-Gradient is defined on X-DNNs only.
+        homogeneous = isinstance(made, XGradient) if homogeneous is None else homogeneous
+        subjects = generated(torch.Generator().manual_seed(seed), homogeneous=homogeneous, n_networks=n_networks)
+        models = f"{len(subjects)} {'X-DNNs' if homogeneous else 'regular networks'}"
+    else:
+        network = Network.of(model, inputs.detach(), target)
+        with torch.random.fork_rng(devices=[]):
+            made = probe.make(network.module())
+        subjects = [Subject(type(model).__name__, network, inputs.detach())]
+        models = f"the given {type(model).__name__}"
     if tolerance is None:
-        tolerance = _precision(probe, subjects[0])
-    results = tuple(_result(axiom, probe, subjects, seed, tolerance) for axiom in axioms)
+        tolerance = _precision(made, subjects[0].inputs.dtype)
+    # A function is not copied, and neither are the modules in it.
+    with nullcontext() if model is None else in_mode(model, training=False):
+        results = tuple(_result(axiom, probe, subjects, seed, tolerance) for axiom in axioms)
     return AxiomReport(name or str(getattr(method, "__name__", type(method).__name__)), models, seed, results)
 
 
-def _subjects(
-    probe: Probe,
-    seed: int,
-    model: Any,
-    inputs: Tensor | None,
-    target: int | None,
-    homogeneous: bool | None,
-    n_networks: int,
-) -> tuple[list[Subject], str]:
-    if model is not None and inputs is not None:
-        network = GivenNetwork.of(model, inputs.detach(), target)
-        return [Subject(type(model).__name__, network, inputs.detach())], f"the given {type(model).__name__}"
-    generator = torch.Generator().manual_seed(seed)
-    if homogeneous is None:
-        homogeneous = _is_x_gradient(probe)
-    found = generated(generator, homogeneous=homogeneous, n_networks=n_networks)
-    return found, f"{len(found)} {'X-DNNs' if homogeneous else 'regular networks'}"
-
-
-def _is_x_gradient(probe: Probe) -> bool:
-    """X-Gradient is defined on X-DNNs only."""
-    if probe.baselines is not None:
-        return False
-    with torch.random.fork_rng(devices=[]):
-        return isinstance(probe.method(saturating(torch.Generator()).network.module()), XGradient)
-
-
-def _precision(probe: Probe, subject: Subject) -> float:
+def _precision(made: Any, dtype: torch.dtype) -> float:
     """How closely a method can satisfy an axiom at all: up to rounding, or to the error of its steps or draws."""
-    with torch.random.fork_rng(devices=[]):
-        made = probe.make(subject.network.module())
     # Captum's methods take these with every call.
     call = getattr(getattr(made, "method", None), "attribute", made.attribute)
     known = inspect.signature(call).parameters
     if any(hasattr(made, name) or name in known for name in ("n_steps", "n_samples")):
         return 0.1
-    return 1e-6 if subject.inputs.dtype == torch.float64 else 1e-3
+    return 1e-6 if dtype == torch.float64 else 1e-3
 
 
 def _result(axiom: Axiom, probe: Probe, subjects: Sequence[Subject], seed: int, tolerance: float) -> AxiomResult:
-    worst, n_cases = None, 0
+    worst: Counterexample | None = None
+    n_cases = 0
     for number, subject in enumerate(subjects):
         own_seed = seed + 1000 * number
         for index, found in enumerate(findings(axiom, probe, subject, own_seed)):
             n_cases += 1
-            if worst is None or found.violation > worst.found.violation:
-                worst = Counterexample(axiom, probe, subject, own_seed, index, found)
-    violation = 0.0 if worst is None else worst.found.violation
+            if worst is None or found.violation > worst.violation:
+                worst = Counterexample(
+                    **vars(found), axiom=axiom, probe=probe, subject=subject, seed=own_seed, index=index
+                )
+    violation = 0.0 if worst is None else worst.violation
     # Not a number is a violation too.
     return AxiomResult(axiom.name, violation, tolerance, n_cases, None if violation <= tolerance else worst)
+
+
+def findings(axiom: Axiom, probe: Probe, subject: Subject, seed: int) -> Iterator[Finding]:
+    """Measure with every random draw fixed, those of the method too, so that a rerun finds the same."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield from axiom.measure(probe, subject, torch.Generator().manual_seed(seed))

@@ -6,25 +6,33 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import permutations
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from axiograd._extras import optional
-from axiograd.attribution import Attribution
-from axiograd.attribution.captum import CaptumMethod
-from axiograd.attribution.methods import METHODS, MethodEntry
-from axiograd.axioms.auditing import audit
-from axiograd.axioms.report import AxiomReport
-from axiograd.axioms.statements import AXIOMS
-from axiograd.axioms.subject import N_FEATURES
+from axiograd.attribution import (
+    CaptumMethod,
+    ExpectedGradients,
+    Gradient,
+    InputXGradient,
+    IntegratedGradients,
+    XGradient,
+)
+from axiograd.axioms.auditing import AxiomReport, audit
+from axiograd.axioms.axioms import AXIOMS
+from axiograd.axioms.networks import N_FEATURES
 
 #: What can be audited, by name, with its title in the table.
 TITLES: Mapping[str, str] = {
-    **{name: METHODS[name].title for name in ("integrated-gradients", "expected-gradients")},
-    "expected-gradients-1": METHODS["expected-gradients"].titled(1),
-    **{name: METHODS[name].title for name in ("input-x-gradient", "gradient", "x-gradient")},
+    "integrated-gradients": "Integrated Gradients",
+    "expected-gradients": "Expected Gradients",
+    "expected-gradients-1": "Expected Gradients (1)",
+    "input-x-gradient": "Input×Gradient",
+    "gradient": "Gradient",
+    "x-gradient": "X-Gradient",
     "deeplift": "DeepLIFT",
     "lrp": "LRP",
     "gradient-shap": "GradientShap (5)",
@@ -152,47 +160,37 @@ def columns(*, n_steps: int = 512, n_samples: int = 1024, captum: bool = True) -
     """
     noise = 5 / n_samples**0.5
     drawn = references()
-    settings: dict[str, dict[str, Any]] = {
-        "integrated-gradients": {"steps": n_steps, "internal_batch_size": _ROWS},
-        "expected-gradients": {"steps": n_samples, "internal_batch_size": _ROWS},
-        "expected-gradients-1": {"steps": 1},
-        "input-x-gradient": {},
-        "gradient": {},
+    found = [
+        MethodColumn(
+            "Integrated Gradients",
+            partial(IntegratedGradients, n_steps=n_steps, internal_batch_size=_ROWS),
+            _QUADRATURE,
+        ),
+        MethodColumn(
+            "Expected Gradients",
+            partial(ExpectedGradients, n_samples=n_samples, internal_batch_size=_ROWS),
+            noise,
+            drawn,
+        ),
+        MethodColumn("Expected Gradients (1)", ExpectedGradients, noise, drawn),
+        MethodColumn("Input×Gradient", InputXGradient),
+        MethodColumn("Gradient", Gradient),
         # The generated X-DNNs are ReLU networks without biases: of degree 1 by construction.
-        "x-gradient": {"degree": 1.0},
-    }
-    found = []
-    for name, given in settings.items():
-        entry = METHODS[name.removesuffix("-1")]
-        if entry.needs_references:
-            found.append(MethodColumn(TITLES[name], partial(_with_references, entry, given), noise, drawn))
-        else:
-            tolerance = _ROUNDING if entry.count is None else _QUADRATURE
-            found.append(MethodColumn(TITLES[name], partial(entry.build, **given), tolerance))
+        MethodColumn("X-Gradient", partial(XGradient, degree=1.0)),
+    ]
     if captum:
         theirs = optional("captum.attr", "captum", "The audit of Captum's methods")
+
+        def gradient_shap(model: Any, baselines: Tensor) -> Any:
+            method = CaptumMethod(model, theirs.GradientShap)
+            return SimpleNamespace(attribute=partial(method.attribute, baselines=baselines))
+
         found += [
             MethodColumn("DeepLIFT", lambda model: CaptumMethod(model, theirs.DeepLift)),
             MethodColumn("LRP", lambda model: CaptumMethod(model, theirs.LRP)),
-            MethodColumn("GradientShap (5)", partial(_WithBaselines, theirs.GradientShap), noise, drawn),
+            MethodColumn("GradientShap (5)", gradient_shap, noise, drawn),
         ]
     return found
-
-
-def _with_references(entry: MethodEntry, settings: Mapping[str, Any], model: Any, references: Any) -> Attribution:
-    return entry.build(model, references=references, **settings)
-
-
-class _WithBaselines:
-    """A Captum method that is given its distribution of baselines with every call."""
-
-    def __init__(self, method: Any, model: Any, baselines: Tensor) -> None:
-        self.method = CaptumMethod(model, method)
-        self.baselines = baselines
-
-    def attribute(self, x: Tensor) -> Tensor:
-        found: Tensor = self.method.attribute(x, baselines=self.baselines)
-        return found
 
 
 def audit_all(

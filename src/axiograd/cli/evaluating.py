@@ -18,7 +18,7 @@ from axiograd.cli.classes import ClassNames
 from axiograd.cli.samples import Samples
 from axiograd.errors import StorageError
 from axiograd.metrics import Blur, best_overlap, energy_inside, masking_curves, pointing_game
-from axiograd.metrics.masking_value import MaskingValue
+from axiograd.metrics.masking import MaskingValue
 
 MASKING = ("KPM", "KNM", "KAM", "RAM")
 LOCALISATION = ("energy inside", "pointing game", "best IoU")

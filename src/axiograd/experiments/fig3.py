@@ -12,7 +12,7 @@ from axiograd.experiments.item import Cell, Item, Plan, Setting, Table
 from axiograd.experiments.paper import FIG3_CONVERGED
 from axiograd.experiments.records import Records
 from axiograd.metrics import integrated_gradients_convergence
-from axiograd.metrics.convergence import STEPS
+from axiograd.metrics.distance import STEPS
 from axiograd.report.charts import convergence_plot
 
 REFERENCE, ROWS = 300, 16

@@ -5,14 +5,16 @@ The classes need torchmetrics (``pip install 'axiograd[metrics]'``) and are impo
 
 from typing import TYPE_CHECKING, Any
 
-from axiograd.metrics.completeness import completeness_gap as completeness_gap
 from axiograd.metrics.contrast import (
     ContrastRobustness as ContrastRobustness,
     contrast_robustness as contrast_robustness,
 )
-from axiograd.metrics.convergence import (
+from axiograd.metrics.distance import (
     Convergence as Convergence,
+    RelativeDifference as RelativeDifference,
+    completeness_gap as completeness_gap,
     integrated_gradients_convergence as integrated_gradients_convergence,
+    mean_absolute_relative_difference as mean_absolute_relative_difference,
 )
 from axiograd.metrics.localisation import (
     BestOverlap as BestOverlap,
@@ -23,6 +25,7 @@ from axiograd.metrics.localisation import (
 )
 from axiograd.metrics.masking import (
     FRACTIONS as FRACTIONS,
+    Blur as Blur,
     MaskingCurve as MaskingCurve,
     keep_absolute_mask as keep_absolute_mask,
     keep_negative_mask as keep_negative_mask,
@@ -30,14 +33,9 @@ from axiograd.metrics.masking import (
     masking_curves as masking_curves,
     remove_absolute_mask as remove_absolute_mask,
 )
-from axiograd.metrics.masking_value import Blur as Blur
-from axiograd.metrics.relative_difference import (
-    RelativeDifference as RelativeDifference,
-    mean_absolute_relative_difference as mean_absolute_relative_difference,
-)
 
 if TYPE_CHECKING:
-    from axiograd.metrics.modular import (
+    from axiograd.metrics.metric_classes import (
         BestOverlapIoU as BestOverlapIoU,
         CompletenessGap as CompletenessGap,
         EnergyInside as EnergyInside,
@@ -66,9 +64,9 @@ _CLASSES = frozenset(
 
 def __getattr__(name: str) -> Any:
     if name in _CLASSES:
-        from axiograd.metrics import modular
+        from axiograd.metrics import metric_classes
 
-        return getattr(modular, name)
+        return getattr(metric_classes, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -12,8 +12,7 @@ from torch import Tensor
 from axiograd._calls import logits, read_call
 from axiograd.attribution import Attribution
 from axiograd.errors import ConfigurationError
-from axiograd.metrics._evaluation import as_labels, evaluating, predictions, require_tensor
-from axiograd.metrics._statistics import standard_error
+from axiograd.metrics._common import evaluating, predictions, read_labels, require_tensor, standard_error
 
 #: From full contrast downwards.
 FACTORS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
@@ -68,7 +67,7 @@ def contrast_robustness(
     x = require_tensor(inputs)
     if not factors or min(factors) <= 0:
         raise ConfigurationError(f"factors={tuple(factors)}: expected positive numbers.")
-    truth = as_labels(labels, len(x), x.device)
+    truth = read_labels(labels, len(x), x.device)
     with evaluating(method.model):
         runs = [_run(method, alpha * x, truth, additional_forward_args) for alpha in (1.0, *factors)]
     (_, at_full), *scaled = runs

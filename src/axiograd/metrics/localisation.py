@@ -9,12 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from axiograd._boxes import covered_pixels
-from axiograd.attribution.passes import listed
 from axiograd.errors import ConfigurationError, InputError
-from axiograd.metrics.ranking import Channels, per_feature
+from axiograd.metrics._common import IMAGE_DIMS, Channels, format_samples, per_feature
 
 _CORNERS = 4
-_IMAGE_DIMS = 4
 
 
 def boxes_to_masks(boxes: Tensor, height: int, width: int) -> Tensor:
@@ -27,34 +25,33 @@ def boxes_to_masks(boxes: Tensor, height: int, width: int) -> Tensor:
     """
     if boxes.dim() != 2 or boxes.shape[1] != _CORNERS:  # noqa: PLR2004  # one row per box
         raise InputError(f"boxes of shape {tuple(boxes.shape)}: expected [batch, 4] with x0 y0 x1 y1.")
-    if bad := listed(~boxes.isfinite().all(1)):
-        raise InputError(f"the box of sample {bad} is not finite: leave these samples out.")
+    _require_finite(boxes)
     return covered_pixels(boxes, height, width)
 
 
-def _as_mask(regions: Tensor) -> Tensor:
-    if regions.is_floating_point() and not regions.isfinite().all():
-        raise InputError("regions have values that are NaN or infinite; a mask is true, or not 0, inside.")
-    return regions.bool()
+def _require_finite(regions: Tensor) -> None:
+    if bad := format_samples(~regions.flatten(1).isfinite().all(1)):
+        raise InputError(f"the region of sample {bad} is not finite: leave these samples out.")
 
 
 def _read(attributions: Tensor, regions: Tensor, channels: Channels) -> tuple[Tensor, Tensor]:
     """Signed attributions per pixel and the region, both ``[batch, height, width]``."""
-    a = attributions if attributions.dim() == _IMAGE_DIMS else attributions.unsqueeze(1)
-    if a.dim() != _IMAGE_DIMS or channels == "none":
+    a = attributions if attributions.dim() == IMAGE_DIMS else attributions.unsqueeze(1)
+    if a.dim() != IMAGE_DIMS or channels == "none":
         raise InputError(
             f"attributions of shape {tuple(attributions.shape)}, channels={channels!r}: expected "
             "[batch, channels, height, width] or [batch, height, width], one value per pixel."
         )
     size = a.shape[-2:]
-    masks = boxes_to_masks(regions, *size) if regions.dim() == 2 else _as_mask(regions)  # noqa: PLR2004
-    masks = masks.squeeze(1) if masks.dim() == _IMAGE_DIMS else masks
+    _require_finite(regions)
+    masks = boxes_to_masks(regions, *size) if regions.dim() == 2 else regions.bool()  # noqa: PLR2004
+    masks = masks.squeeze(1) if masks.dim() == IMAGE_DIMS else masks
     if masks.shape != (len(a), *size):
         raise InputError(
             f"regions of shape {tuple(regions.shape)} for attributions of shape {tuple(attributions.shape)}: expected "
             "one box [batch, 4] or one mask [batch, height, width] per sample."
         )
-    if empty := listed(~masks.flatten(1).any(1)):
+    if empty := format_samples(~masks.flatten(1).any(1)):
         raise InputError(f"the region of sample {empty} contains no pixel: leave these samples out.")
     return per_feature(a, a, channels).double().unflatten(1, size), masks.to(a.device)
 

@@ -2,29 +2,135 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from axiograd._calls import Model, read_call
+from axiograd._calls import Model, read_call, select, target_rows
+from axiograd._state import all_modules
 from axiograd._typing import Target
-from axiograd.attribution.memory_order import MemoryOrder, copies_per_pass, prefers_channels_last
-from axiograd.errors import ConfigurationError
-from axiograd.metrics._evaluation import evaluating, require_tensor
-from axiograd.metrics._masked_copies import Background, MaskedCopies, Scoring
-from axiograd.metrics._statistics import standard_error
-from axiograd.metrics.masking_value import MaskingValue
-from axiograd.metrics.ranking import ORDERS, Channels, per_feature
+from axiograd.errors import ConfigurationError, InputError, NotFiniteError, TargetError
+from axiograd.metrics._common import (
+    IMAGE_DIMS,
+    ROW_DIMS,
+    Channels,
+    evaluating,
+    per_feature,
+    predictions,
+    read_labels,
+    require_tensor,
+    standard_error,
+)
 
 #: Keep Positive, Keep Negative, Keep Absolute and Remove Absolute Mask.
 MaskingMetric: TypeAlias = Literal["KPM", "KNM", "KAM", "RAM"]
 
+#: A name, a number or tensor that broadcasts to the inputs, or a function of them. None: blur for images, else zero.
+MaskingValue: TypeAlias = Literal["blur", "mean", "zero"] | float | Tensor | Callable[[Tensor], Tensor] | None
+
 #: 16 fractions of features kept, geometrically spaced.
 FRACTIONS: tuple[float, ...] = tuple(float(f) for f in np.geomspace(0.01, 1.0, 16))
+
+#: From signed attributions to a key: features are kept from the highest on, and those at minus infinity never.
+_KEYS: dict[str, Callable[[Tensor], Tensor]] = {
+    "KPM": lambda a: torch.where(a > 0, a, -torch.inf),
+    "KNM": lambda a: torch.where(a < 0, -a, -torch.inf),
+    "KAM": lambda a: torch.where(a != 0, a.abs(), -torch.inf),
+    "RAM": lambda a: torch.where(a != 0, -a.abs(), -torch.inf),
+}
+_OF_ACCURACY = frozenset({"KAM", "RAM"})
+
+#: Numbers of one pass on a processor, eight photos: with 64, which overflow its caches, each costs SqueezeNet twice as
+#: much. Then the most numbers, sixty-four photos, and the fewest and the most copies.
+_NUMBERS, _MOST_NUMBERS, _FEWEST_COPIES, _MOST_COPIES = 1_250_000, 10_000_000, 8, 512
+
+
+@dataclass(frozen=True)
+class Blur:
+    """Each pixel averaged with its neighbours by weights wᵢ ∝ exp(−((i − c)/(2σ))²) per axis, edges reflected.
+
+    The factor 2 inside the square is the paper's: the kernel is wider than a Gaussian of standard deviation σ.
+
+    >>> image = torch.zeros(1, 1, 5, 5)
+    >>> image[0, 0, 2, 2] = 1.0
+    >>> Blur(kernel_size=3, sigma=1.0)(image)[0, 0, 2].round(decimals=3)
+    tensor([0.0000, 0.1190, 0.1530, 0.1190, 0.0000])
+    """
+
+    kernel_size: int = 51
+    sigma: float = 41.0
+
+    def __post_init__(self) -> None:
+        if self.kernel_size < 1 or self.kernel_size % 2 == 0 or not self.sigma > 0:
+            raise ConfigurationError(
+                f"kernel_size={self.kernel_size}, sigma={self.sigma}: expected an odd size and a positive sigma."
+            )
+
+    def weights(self) -> Tensor:
+        """The kernel along one axis; it adds up to 1.
+
+        >>> Blur(kernel_size=3, sigma=1.0).weights()
+        tensor([0.3045, 0.3910, 0.3045], dtype=torch.float64)
+        """
+        i = torch.arange(self.kernel_size, dtype=torch.float64) - self.kernel_size // 2
+        kernel = (-(i / (2 * self.sigma)).square()).exp()
+        return kernel / kernel.sum()
+
+    def __call__(self, images: Tensor) -> Tensor:
+        """The blurred images, ``[batch, channels, height, width]``: one small matrix per axis."""
+        if images.dim() != IMAGE_DIMS:
+            raise InputError(
+                f"inputs of shape {tuple(images.shape)} cannot be blurred: expected [batch, channels, height, width]. "
+                'For rows, give masking="zero", "mean", or a tensor such as the mean of the training rows.'
+            )
+        rows, columns = (self._matrix(size).to(images) for size in images.shape[-2:])
+        return rows @ images @ columns.T
+
+    def _matrix(self, size: int) -> Tensor:
+        """Reflection and averaging along one axis as a matrix: a separable blur is then two products."""
+        pad = self.kernel_size // 2
+        if size <= pad:
+            raise InputError(
+                f"images with a side of {size} are too small to be reflected by {pad} pixels: give a smaller kernel, "
+                "for example masking=Blur(kernel_size=11, sigma=5.0)."
+            )
+        source = torch.arange(-pad, size + pad).abs()
+        source = torch.where(source < size, source, 2 * (size - 1) - source)
+        matrix = torch.zeros(size, size, dtype=torch.float64)
+        for offset, weight in enumerate(self.weights()):
+            matrix[torch.arange(size), source[offset : offset + size]] += weight
+        return matrix
+
+
+def masked_out(inputs: Tensor, masking: MaskingValue) -> Tensor:
+    """The inputs with every feature masked.
+
+    ``"mean"`` is each image's own mean per channel; for rows, each feature's mean over the rows of the call.
+
+    >>> masked_out(torch.tensor([[1.0, 2.0], [3.0, 6.0]]), "mean")
+    tensor([[2., 4.], [2., 4.]])
+    """
+    if masking is None:
+        masking = "blur" if inputs.dim() == IMAGE_DIMS else "zero"
+    value: Any = masking
+    if isinstance(masking, str):
+        if masking not in {"blur", "mean", "zero"}:
+            raise ConfigurationError(f"masking={masking!r}: expected 'blur', 'mean', 'zero', a tensor or a callable.")
+        pixels = tuple(range(2, inputs.dim())) or 0
+        value = Blur()(inputs) if masking == "blur" else inputs.mean(pixels, keepdim=True) if masking == "mean" else 0.0
+    elif callable(masking):
+        value = masking(inputs)
+    background = torch.as_tensor(value, dtype=inputs.dtype, device=inputs.device)
+    try:
+        return background.expand_as(inputs)
+    except RuntimeError:
+        raise InputError(
+            f"a masking value of shape {tuple(background.shape)} does not fit inputs of {tuple(inputs.shape)}."
+        ) from None
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,8 +190,7 @@ def masking_curves(
     keep-negative the lowest negative ones, keep-absolute the largest magnitudes, remove-absolute the smallest ones that
     are not zero. All other features are replaced by ``masking`` (`Blur`, "mean", "zero", a tensor or a callable).
     Accuracy is with respect to ``labels``, by default ``target``. No more than ``max_rows`` masked copies are in
-    memory at once, by default as many as the processor is fast with (eight photos, for most networks). Images go
-    through convolutions on a processor in channels-last order, where the model takes it.
+    memory at once, by default as many as the processor is fast with (eight photos, for most networks).
 
     >>> weights = torch.tensor([3.0, -2.0, 1.0, -4.0])
     >>> x = torch.ones(1, 4)
@@ -96,27 +201,32 @@ def masking_curves(
     (tensor([3., 4., 4., 4.], dtype=torch.float64), tensor([-4., -6., -6., -6.], dtype=torch.float64))
     """
     x = require_tensor(inputs).detach()
-    keep = _read_fractions(fractions).to(x.device)
-    unknown = [m for m in metrics if m not in ORDERS]
-    if unknown or not metrics:
-        raise ConfigurationError(f"metrics={list(metrics)!r}: expected some of {', '.join(ORDERS)}.")
+    if not metrics or not set(metrics) <= _KEYS.keys():
+        raise ConfigurationError(f"metrics={list(metrics)!r}: expected some of {', '.join(_KEYS)}.")
     if max_rows is not None and max_rows < 1:
         raise ConfigurationError(f"max_rows={max_rows}: expected at least 1.")
-    most = copies_per_pass(model, x) if max_rows is None else max_rows
-    order = MemoryOrder(channels_last=prefers_channels_last(model, x))
+    keep = _read_fractions(fractions).to(x.device)
     a = per_feature(attributions.to(x.device), x, channels)
-    scoring, arguments = Scoring.read(metrics, target, labels, x), read_call(x, additional_forward_args)
-    background = Background(x, masking)
-    pixelwise = x.dim() > 2 and channels != "none"  # noqa: PLR2004  # more than [batch, features]
-    # As many samples as fill one pass per metric: their background and ranks are then no larger than a pass.
-    groups = torch.arange(len(x), device=x.device).split(max(1, most // len(keep)))
-    parts = []
+    score = _scoring(metrics, target, labels, x)
+    call = read_call(x, additional_forward_args)
+    background = masked_out(x, masking)
+    mask_shape = (1, *x.shape[2:]) if x.dim() > ROW_DIMS and channels != "none" else x.shape[1:]
+    rows = max_rows or _copies_per_pass(model, x)
+    found = []
     with evaluating(model):
-        for samples in groups:
-            jobs = MaskedCopies(x[samples], background.of(samples), a[samples], metrics, keep, pixelwise=pixelwise)
-            parts.append(jobs.scores(model, scoring, arguments, samples, most, order))
-    scores = torch.cat(parts, dim=1)
-    return {m: MaskingCurve(m, keep, scores[i]) for i, m in enumerate(metrics)}
+        # As many samples as fill one pass per metric, so that their ranks take no more memory than a pass.
+        for samples in torch.arange(len(x), device=x.device).split(max(1, rows // len(keep))):
+            rank, counts = _order(a[samples], metrics, keep)
+            copies, places = _distinct_copies(counts)
+            scores = []
+            for metric, row, count in (part.unbind(1) for part in copies.split(rows)):
+                kept = (rank[metric, row] < count.unsqueeze(1)).unflatten(1, mask_shape)
+                sample = samples[row]
+                outputs = call.beside(sample).call(model, (torch.where(kept, x[sample], background[sample]),))
+                scores.append(score(outputs, sample))
+            found.append(torch.cat(scores)[places].unflatten(0, counts.shape))
+    table = torch.cat(found, dim=1)
+    return {m: MaskingCurve(m, keep, table[i, ..., int(m in _OF_ACCURACY)]) for i, m in enumerate(metrics)}
 
 
 def _read_fractions(fractions: Sequence[float] | Tensor) -> Tensor:
@@ -128,13 +238,86 @@ def _read_fractions(fractions: Sequence[float] | Tensor) -> Tensor:
     return read
 
 
+def _copies_per_pass(model: Model, inputs: Tensor) -> int:
+    """As many copies as fit a processor's caches; more where linear layers, whose weights a pass reads once, are large.
+
+    >>> _copies_per_pass(nn.Conv2d(3, 8, 3), torch.zeros(1, 3, 224, 224))
+    8
+    >>> _copies_per_pass(nn.Linear(3 * 224 * 224, 100), torch.zeros(1, 3, 224, 224))
+    66
+    """
+    numbers = _MOST_NUMBERS
+    if inputs.device.type == "cpu":
+        weights = sum(m.in_features * m.out_features for m in all_modules(model) if isinstance(m, nn.Linear))
+        numbers = min(max(weights, _NUMBERS), _MOST_NUMBERS)
+    return min(max(numbers // inputs[0].numel(), _FEWEST_COPIES), _MOST_COPIES)
+
+
+def _order(attributions: Tensor, metrics: Sequence[str], fractions: Tensor) -> tuple[Tensor, Tensor]:
+    """Each feature's place, 0 for the first to keep, and how many features each fraction keeps.
+
+    ``[metrics, batch, features]`` and ``[metrics, batch, fractions]``. One sort serves every fraction; features with
+    equal keys are in the order of their indices.
+
+    >>> _order(torch.tensor([[-1.0, 2.0, 5.0, 2.0]]), ("KPM",), torch.tensor([0.5, 1.0]))
+    (tensor([[[3, 1, 0, 2]]], dtype=torch.int32), tensor([[[2, 3]]]))
+    """
+    key = torch.stack([_KEYS[metric](attributions) for metric in metrics])
+    order = key.argsort(dim=-1, descending=True, stable=True)
+    n = key.shape[-1]
+    places = torch.arange(n, dtype=torch.int32, device=key.device)
+    rank = torch.empty_like(order, dtype=torch.int32).scatter_(-1, order, places.expand_as(order))
+    # 0.29 · 100 is slightly below 29 in binary.
+    wanted = (fractions * n + 1e-9 * n).floor().long()
+    return rank, torch.minimum(wanted, (key > -torch.inf).sum(-1, keepdim=True))
+
+
+def _distinct_copies(counts: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows (metric, sample, number of features kept) without repetitions, and the row of each entry of ``counts``."""
+    metric, sample, _ = torch.meshgrid(*(torch.arange(n, device=counts.device) for n in counts.shape), indexing="ij")
+    # A copy that keeps nothing is the same for every metric.
+    wanted = torch.stack([torch.where(counts == 0, 0, metric), sample, counts], dim=-1)
+    copies, places = wanted.flatten(0, 2).unique(dim=0, return_inverse=True)
+    return copies, places
+
+
+def _scoring(metrics: Sequence[str], target: Target, labels: Any, inputs: Tensor) -> Callable[[Any, Tensor], Tensor]:
+    """From outputs of some samples to ``[rows, 2]``: logit and accuracy in percent, zero where no metric needs it."""
+    batch, of_accuracy = len(inputs), _OF_ACCURACY.intersection(metrics)
+    if isinstance(target, str):
+        raise TargetError(f"target={target!r}: a masking curve follows one scalar per sample.")
+    n = len(target) if isinstance(target, list) else target.numel() if isinstance(target, Tensor) else 1
+    if n not in {1, batch}:
+        raise TargetError(f"{n} targets for {batch} samples: give one, or one per sample.")
+    truth = None
+    if of_accuracy:
+        # A tuple as a target is one place in the output, and not a class of each sample.
+        if callable(labels) or (labels is None and (target is None or callable(target) or isinstance(target, tuple))):
+            raise TargetError("KAM and RAM measure accuracy: give labels=, one class per sample.")
+        truth = read_labels(target if labels is None else labels, batch, inputs.device)
+
+    def score(outputs: Any, samples: Tensor) -> Tensor:
+        found = torch.zeros(len(samples), 2, dtype=torch.float64, device=samples.device)
+        if of_accuracy != set(metrics):
+            found[:, 0] = select(outputs, target_rows(target, samples, batch), len(samples)).to(found)
+        if truth is not None:
+            found[:, 1] = 100.0 * (predictions(outputs) == truth[samples]).to(found)
+        if bad := samples[~found.isfinite().all(1)].unique().tolist()[:8]:
+            raise NotFiniteError(
+                f"NaN or Inf in the model's output for masked copies of sample {', '.join(map(str, bad))}. Is the "
+                "masking value outside of what the model can take?"
+            )
+        return found
+
+    return score
+
+
 def keep_positive_mask(
     model: Model, inputs: Tensor, attributions: Tensor, target: Target = None, **options: Any
 ) -> MaskingCurve:
     """KPM: the target's logit while only the most positive features are kept; higher is better.
 
-    >>> weights = torch.tensor([3.0, -2.0])
-    >>> x = torch.ones(1, 2)
+    >>> x, weights = torch.ones(1, 2), torch.tensor([3.0, -2.0])
     >>> keep_positive_mask(lambda x: x @ weights, x, x * weights, fractions=(0.5, 1.0)).area
     1.5
     """
@@ -146,8 +329,7 @@ def keep_negative_mask(
 ) -> MaskingCurve:
     """KNM: the target's logit while only the most negative features are kept; lower is better.
 
-    >>> weights = torch.tensor([3.0, -2.0])
-    >>> x = torch.ones(1, 2)
+    >>> x, weights = torch.ones(1, 2), torch.tensor([3.0, -2.0])
     >>> keep_negative_mask(lambda x: x @ weights, x, x * weights, fractions=(0.5, 1.0)).area
     -1.0
     """

@@ -4,21 +4,20 @@ import pytest
 import torch
 from torch import nn
 
-from axiograd.axioms.network import DenseNetwork, GivenNetwork
-from axiograd.axioms.subject import generated, saturating, two_implementations
+from axiograd.axioms.networks import Network, generated, random_network, saturating, two_implementations
 from axiograd.errors import TargetError
 
 X = torch.randn(9, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
 
 def dense(*, bias=True, seed=0):
-    return DenseNetwork.random((4, 7, 5, 1), torch.Generator().manual_seed(seed), bias=bias)
+    return random_network((4, 7, 5, 1), torch.Generator().manual_seed(seed), bias=bias)
 
 
 def given():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 3)).double()
-    return GivenNetwork.of(model, X, 2)
+    return Network.of(model, X, 2)
 
 
 @pytest.mark.parametrize("network", [dense(), dense(bias=False), given()], ids=["dense", "homogeneous", "given"])
@@ -37,27 +36,27 @@ def test_made_of_it(network):
     assert len(names) >= 3
 
 
-def test_modules_are_plain_and_fresh():
+def test_sums_of_plain_networks_are_plain_and_share_no_layers():
     network = dense()
-    first, second = network.module(), network.module()
+    other = network.permuted([3, 2, 1, 0])
+    first, second = (network.combined(1.5, other, -2.0).module() for _ in range(2))
     assert [type(m) for m in first] == [nn.Linear, nn.ReLU, nn.Linear, nn.ReLU, nn.Linear]
     first[0].weight.data.zero_()
     assert float(second[0].weight.detach().abs().sum()) > 0
-    assert not any(p.grad_fn for p in first.parameters())
 
 
 def test_the_users_model_is_copied():
     model = nn.Linear(4, 1).double()
-    network = GivenNetwork.of(model, X, None)
+    network = Network.of(model, X, None)
     assert network.module().model is not model
     assert torch.allclose(network(X), model(X).squeeze(1))
 
 
 def test_only_one_scalar_per_sample():
     with pytest.raises(TargetError, match=r"target=None for an output of shape \(9, 3\)"):
-        GivenNetwork.of(nn.Linear(4, 3).double(), X, None)
+        Network.of(nn.Linear(4, 3).double(), X, None)
     with pytest.raises(TargetError, match="target=3"):
-        GivenNetwork.of(nn.Linear(4, 3).double(), X, 3)
+        Network.of(nn.Linear(4, 3).double(), X, 3)
 
 
 def test_known_functions():

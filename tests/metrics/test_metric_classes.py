@@ -72,8 +72,8 @@ def test_higher_is_better_and_plot():
 
 def test_without_torchmetrics_only_the_classes_are_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "torchmetrics", None)
-    monkeypatch.delitem(sys.modules, "axiograd.metrics.modular")
-    monkeypatch.delattr(axiograd.metrics, "modular")
+    monkeypatch.delitem(sys.modules, "axiograd.metrics.metric_classes")
+    monkeypatch.delattr(axiograd.metrics, "metric_classes")
     fresh = importlib.reload(axiograd.metrics)
     assert fresh.masking_curves(lambda x: x.sum(1), torch.ones(1, 2), torch.ones(1, 2), metrics=("KPM",))
     with pytest.raises(MissingExtraError, match=r"axiograd\[metrics\]"):

@@ -1,11 +1,16 @@
 """The axioms of the paper's Table 1, and nonnegative homogeneity (its Definition 3.6), as checks."""
 
-from collections.abc import Iterator
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import torch
+from torch import Tensor, nn
 
-from axiograd.axioms.base import Axiom, Finding, Probe, finding
-from axiograd.axioms.subject import Subject
+from axiograd.axioms.networks import Network, Subject
 
 #: An attribution below this share of the change that it should explain is zero, whatever rounding left of it.
 _ZERO = 1e-9
@@ -20,6 +25,75 @@ _WEIGHTS = ((1.0, 1.0), (1.7, -0.6))
 _ALPHAS = (0.0, 0.4, 2.5)
 
 
+@dataclass(frozen=True, eq=False)
+class Probe:
+    """An attribution method, and the baselines against which it attributes.
+
+    Without baselines, ``method(model)`` attributes against zero. With baselines, ``method(model, baselines)``
+    attributes against their mean, as Expected Gradients do.
+    """
+
+    method: Callable[..., Any]
+    baselines: Tensor | None = None
+
+    def attribute(self, network: Network, x: Tensor, *, scale: float = 1.0) -> Tensor:
+        """A(F, x, x′), with the baselines multiplied by ``scale``."""
+        found: Tensor = self.make(network.module(), scale=scale).attribute(x)
+        return found.detach().flatten(1)
+
+    def make(self, model: nn.Module, *, scale: float = 1.0) -> Any:
+        """The method for a model."""
+        return self.method(model) if self.baselines is None else self.method(model, scale * self.baselines)
+
+    def difference(self, network: Network, x: Tensor) -> Tensor:
+        """F(x) − F(x′) per sample and baseline, ``[batch, baselines]``."""
+        baselines = torch.zeros_like(x[:1]) if self.baselines is None else self.baselines
+        return network(x).unsqueeze(1) - network(baselines)
+
+    def symmetric(self, i: int, j: int) -> Probe:
+        """The same with baselines in which features i and j can be exchanged."""
+        if self.baselines is None:
+            return self
+        swapped = self.baselines.flatten(1).clone()
+        swapped[:, [i, j]] = swapped[:, [j, i]]
+        return Probe(self.method, torch.cat([self.baselines, swapped.reshape(self.baselines.shape)]))
+
+
+@dataclass(frozen=True, eq=False)
+class Finding:
+    """One measured violation, relative to the output's scale, and the sample where it is largest."""
+
+    violation: float
+    scale: float  # the largest |F(x) − F(x′)|
+    model: nn.Module  # the network that was attributed
+    input: Tensor  # the sample where the violation is largest, as a batch of one
+    attribution: Tensor  # of that sample
+    detail: str
+    extra: dict[str, Any] = field(default_factory=dict)  # what else the axiom is about: a feature, a factor, a network
+
+
+class Axiom(ABC):
+    """A statement about attribution methods that can be measured on a subject."""
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def measure(self, probe: Probe, subject: Subject, generator: torch.Generator) -> Iterator[Finding]:
+        """The violations on one subject."""
+
+
+def finding(
+    network: Network, x: Tensor, attribution: Tensor, violation: Tensor, difference: Tensor, detail: str, **extra: Any
+) -> Finding:
+    """Report the worst sample; ``violation`` is absolute, and relative to the largest |F(x) − F(x′)|."""
+    scale = float(difference.abs().max())
+    worst = int(violation.argmax())
+    largest = float(violation[worst])
+    # Where the output does not change at all, any violation is infinitely too much.
+    relative = largest / scale if scale > 0 else 0.0 if largest == 0 else torch.inf
+    return Finding(relative, scale, network.module(), x[worst : worst + 1], attribution[worst], detail, extra)
+
+
 class SensitivityA(Axiom):
     """x and x′ differ in feature i alone and F(x) ≠ F(x′)  ⟹  Aᵢ ≠ 0.
 
@@ -28,7 +102,6 @@ class SensitivityA(Axiom):
     """
 
     name = "Sensitivity (a)"
-    statement = "a feature that alone changes the output gets a non-zero attribution"
 
     def measure(self, probe: Probe, subject: Subject, generator: torch.Generator) -> Iterator[Finding]:
         for i in subject.features(generator, _THAT_COUNT):
@@ -50,7 +123,6 @@ class SensitivityB(Axiom):
     """F does not depend on feature i  ⟹  Aᵢ = 0. The violation is |Aᵢ| for a feature that the network ignores."""
 
     name = "Sensitivity (b)"
-    statement = "a feature that the function does not depend on gets no attribution"
 
     def measure(self, probe: Probe, subject: Subject, generator: torch.Generator) -> Iterator[Finding]:
         n = subject.inputs.flatten(1).shape[1]
@@ -70,7 +142,6 @@ class ImplementationInvariance(Axiom):
     """
 
     name = "Implementation invariance"
-    statement = "networks that compute the same function get the same attributions"
 
     def measure(self, probe: Probe, subject: Subject, generator: torch.Generator) -> Iterator[Finding]:
         x, network = subject.inputs, subject.network
@@ -89,7 +160,6 @@ class CompletenessAxiom(Axiom):
     """Σᵢ Aᵢ = F(x) − F(x′). The violation is the gap; for several baselines F(x′) is the mean over them."""
 
     name = "Completeness"
-    statement = "attributions add up to the change of the output"
 
     def measure(self, probe: Probe, subject: Subject, generator: torch.Generator) -> Iterator[Finding]:  # noqa: ARG002
         x, network = subject.inputs, subject.network
@@ -105,7 +175,6 @@ class Linearity(Axiom):
     """A(a·F₁ + b·F₂) = a·A(F₁) + b·A(F₂). F₂ is F₁ with its features in reverse order."""
 
     name = "Linearity"
-    statement = "a weighted sum of networks gets the weighted sum of their attributions"
 
     def measure(self, probe: Probe, subject: Subject, generator: torch.Generator) -> Iterator[Finding]:  # noqa: ARG002
         x, first = subject.inputs, subject.network
@@ -131,7 +200,6 @@ class SymmetryPreservation(Axiom):
     """
 
     name = "Symmetry preservation"
-    statement = "features that can be exchanged and have equal values get equal attributions"
 
     def measure(self, probe: Probe, subject: Subject, generator: torch.Generator) -> Iterator[Finding]:
         n = subject.inputs.flatten(1).shape[1]
@@ -158,7 +226,6 @@ class NonnegativeHomogeneity(Axiom):
     """A(F, αx, αx′) = α · A(F, x, x′) for all α ≥ 0. The violation is divided by α where α > 1."""
 
     name = "Nonnegative homogeneity"
-    statement = "attributions scale with the input and the baseline"
 
     def measure(self, probe: Probe, subject: Subject, generator: torch.Generator) -> Iterator[Finding]:  # noqa: ARG002
         x, network = subject.inputs, subject.network

@@ -12,12 +12,10 @@ from torch import Tensor
 from axiograd._calls import Model
 from axiograd._typing import Target
 from axiograd.errors import MissingExtraError
-from axiograd.metrics.completeness import completeness_gap
+from axiograd.metrics._common import Channels
+from axiograd.metrics.distance import completeness_gap, mean_absolute_relative_difference
 from axiograd.metrics.localisation import best_overlap, energy_inside, pointing_game
-from axiograd.metrics.masking import FRACTIONS, MaskingMetric, masking_curves
-from axiograd.metrics.masking_value import MaskingValue
-from axiograd.metrics.ranking import Channels
-from axiograd.metrics.relative_difference import mean_absolute_relative_difference
+from axiograd.metrics.masking import FRACTIONS, MaskingMetric, MaskingValue, masking_curves
 
 try:
     from torchmetrics import Metric
@@ -37,16 +35,20 @@ class SampleSummary:
 class SampleMean(Metric):
     """A mean over samples whose states are sums, so that batches and processes can be added up in any order."""
 
-    is_differentiable: ClassVar[bool] = False  # type: ignore[misc]  # torchmetrics declares instance attributes
-    full_state_update: ClassVar[bool] = False  # type: ignore[misc]
+    is_differentiable = False
+    full_state_update = False
+    higher_is_better = True
     total: Tensor
     squares: Tensor
     count: Tensor
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        for name in ("total", "squares", "count"):
-            self.add_state(name, torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+        self._add_sums("total", "squares", "count")
+
+    def _add_sums(self, *names: str, shape: tuple[int, ...] = ()) -> None:
+        for name in names:
+            self.add_state(name, torch.zeros(shape, dtype=torch.float64), dist_reduce_fx="sum")
 
     def _add(self, values: Tensor) -> None:
         values = values.detach().to(self.total)
@@ -62,13 +64,13 @@ class SampleMean(Metric):
         """Plot a value, or several as a line; without one, the current mean."""
         return self._plot(val, ax)
 
-    def _together(self) -> Any:
-        """While it lasts, states are the sums over all processes."""
+    def _over_processes(self) -> Any:
+        """Within this context, states are the sums over all processes."""
         return self.sync_context(should_sync=not self._is_synced, should_unsync=not self._is_synced)
 
     def summary(self) -> SampleSummary:
         """Mean and standard error over the samples of all processes."""
-        with self._together():
+        with self._over_processes():
             mean = self.total / self.count
             variance = (self.squares - self.count * mean.square()).clamp(min=0) / (self.count - 1)
             return SampleSummary(mean, (variance / self.count).sqrt(), int(self.count))
@@ -91,8 +93,8 @@ class _Mask(SampleMean):
     ) -> None:
         super().__init__(**kwargs)
         self.fractions = tuple(fractions)
-        self.masking, self.channels, self.max_rows = masking, channels, max_rows
-        self.add_state("curve_total", torch.zeros(len(self.fractions), dtype=torch.float64), dist_reduce_fx="sum")
+        self.options: dict[str, Any] = {"masking": masking, "channels": channels, "max_rows": max_rows}
+        self._add_sums("curve_total", shape=(len(self.fractions),))
 
     def update(
         self,
@@ -106,101 +108,84 @@ class _Mask(SampleMean):
     ) -> None:
         """Mask a batch and add its samples."""
         found = masking_curves(
-            model,
-            inputs,
-            attributions,
-            target,
+            *(model, inputs, attributions, target),
             labels=labels,
             metrics=(self.name,),
             fractions=self.fractions,
-            masking=self.masking,
-            channels=self.channels,
             additional_forward_args=additional_forward_args,
-            max_rows=self.max_rows,
+            **self.options,
         )[self.name]
         self._add(found.areas)
         self.curve_total += found.scores.sum(0).to(self.curve_total)
 
     def curve(self) -> Tensor:
         """The mean score at each fraction, over the samples of all processes."""
-        with self._together():
+        with self._over_processes():
             return self.curve_total / self.count
 
 
 class KeepPositiveMask(_Mask):
     """KPM, the area under the target's logit while only the most positive features are kept.
 
-    >>> weights, x = torch.tensor([3.0, -2.0]), torch.ones(4, 2)
-    >>> metric = KeepPositiveMask(fractions=(0.5, 1.0))
-    >>> metric.update(lambda x: x @ weights, x, x * weights)
-    >>> float(metric.compute())
+    >>> x, weights = torch.ones(4, 2), torch.tensor([3.0, -2.0])
+    >>> float(KeepPositiveMask(fractions=(0.5, 1.0))(lambda x: x @ weights, x, x * weights))
     1.5
     """
 
     name = "KPM"
-    higher_is_better: ClassVar[bool] = True  # type: ignore[misc]  # as above
 
 
 class KeepNegativeMask(_Mask):
     """KNM, the area under the target's logit while only the most negative features are kept.
 
-    >>> weights, x = torch.tensor([3.0, -2.0]), torch.ones(4, 2)
-    >>> metric = KeepNegativeMask(fractions=(0.5, 1.0))
-    >>> metric.update(lambda x: x @ weights, x, x * weights)
-    >>> float(metric.compute())
+    >>> x, weights = torch.ones(4, 2), torch.tensor([3.0, -2.0])
+    >>> float(KeepNegativeMask(fractions=(0.5, 1.0))(lambda x: x @ weights, x, x * weights))
     -1.0
     """
 
     name = "KNM"
-    higher_is_better: ClassVar[bool] = False  # type: ignore[misc]
+    higher_is_better = False
 
 
 class KeepAbsoluteMask(_Mask):
     """KAM, the area under the top-1 accuracy in percent while the features of largest magnitude are kept.
 
     >>> x = torch.tensor([[2.0, 1.0]])
-    >>> metric = KeepAbsoluteMask(fractions=(0.5, 1.0))
-    >>> metric.update(lambda x: x, x, x, target=0)
-    >>> float(metric.compute())
+    >>> float(KeepAbsoluteMask(fractions=(0.5, 1.0))(lambda x: x, x, x, target=0))
     50.0
     """
 
     name = "KAM"
-    higher_is_better: ClassVar[bool] = True  # type: ignore[misc]
 
 
 class RemoveAbsoluteMask(_Mask):
     """RAM, the area under the top-1 accuracy in percent while the features of largest magnitude are removed first.
 
     >>> x = torch.tensor([[2.0, 1.0]])
-    >>> metric = RemoveAbsoluteMask(fractions=(0.5, 1.0))
-    >>> metric.update(lambda x: x, x, x, target=0)
-    >>> float(metric.compute())
+    >>> float(RemoveAbsoluteMask(fractions=(0.5, 1.0))(lambda x: x, x, x, target=0))
     25.0
     """
 
     name = "RAM"
-    higher_is_better: ClassVar[bool] = False  # type: ignore[misc]
+    higher_is_better = False
 
 
 class MeanAbsoluteRelativeDifference(SampleMean):
-    """Twin of `mean_absolute_relative_difference`; the share of components left out is in `excluded_fraction`.
+    """The mean of `mean_absolute_relative_difference` over samples.
 
     >>> metric = MeanAbsoluteRelativeDifference()
-    >>> metric.update(torch.tensor([[1.5, 2.0]]), torch.tensor([[1.0, 2.0]]))
-    >>> float(metric.compute())
+    >>> float(metric(torch.tensor([[1.5, 2.0]]), torch.tensor([[1.0, 2.0]])))
     0.25
     """
 
-    higher_is_better: ClassVar[bool] = False  # type: ignore[misc]
+    higher_is_better = False
     excluded: Tensor
     rows: Tensor
 
     def __init__(self, *, threshold: float = 1e-3, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.threshold = threshold
-        for name in ("excluded", "rows"):
-            self.add_state(name, torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+        self._add_sums("excluded", "rows")
 
     def update(self, attributions: Tensor, integrated_gradients: Tensor) -> None:
         """Compare a batch and add its samples; those whose IG is zero everywhere are only counted as excluded."""
@@ -211,7 +196,7 @@ class MeanAbsoluteRelativeDifference(SampleMean):
 
     def excluded_fraction(self) -> Tensor:
         """The share of components left out, over the samples of all processes."""
-        with self._together():
+        with self._over_processes():
             return self.excluded / self.rows
 
 
@@ -219,47 +204,40 @@ class CompletenessGap(SampleMean):
     """The mean of |Σ A − (F(x) − F(x′))| over samples, in units of the output.
 
     >>> x = torch.tensor([[1.0, 2.0]])
-    >>> metric = CompletenessGap()
-    >>> metric.update(lambda x: (x**2).sum(1), x, x * 2 * x)
-    >>> float(metric.compute())
+    >>> float(CompletenessGap()(lambda x: (x**2).sum(1), x, x * 2 * x))
     5.0
     """
 
-    higher_is_better: ClassVar[bool] = False  # type: ignore[misc]
+    higher_is_better = False
 
     def update(self, model: Model, inputs: Any, attributions: Any, target: Target = None, **options: Any) -> None:
         """Measure a batch and add its samples."""
         self._add(completeness_gap(model, inputs, attributions, target, **options).delta.abs())
 
 
-class _Localisation(SampleMean):
-    higher_is_better: ClassVar[bool] = True  # type: ignore[misc]
+class EnergyInside(SampleMean):
+    """The mean share of positive attribution inside box or mask.
+
+    >>> float(EnergyInside()(torch.tensor([[[3.0, 1.0], [-5.0, 0.0]]]), torch.tensor([[0, 0, 1, 2]])))
+    0.75
+    """
 
     def __init__(self, *, channels: Channels = "sum", **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.channels = channels
 
-
-class EnergyInside(_Localisation):
-    """The mean share of positive attribution inside box or mask.
-
-    >>> metric = EnergyInside()
-    >>> metric.update(torch.tensor([[[3.0, 1.0], [-5.0, 0.0]]]), torch.tensor([[0, 0, 1, 2]]))
-    >>> float(metric.compute())
-    0.75
-    """
-
     def update(self, attributions: Tensor, regions: Tensor) -> None:
         """Measure a batch and add its samples."""
-        self._add(energy_inside(attributions, regions, channels=self.channels))
+        self._add(self._measure(attributions, regions))
+
+    def _measure(self, attributions: Tensor, regions: Tensor) -> Tensor:
+        return energy_inside(attributions, regions, channels=self.channels)
 
 
-class PointingGame(_Localisation):
+class PointingGame(EnergyInside):
     """How often the highest attribution lies inside, from 0 to 1.
 
-    >>> metric = PointingGame()
-    >>> metric.update(torch.tensor([[[3.0, 1.0], [-5.0, 0.0]]]), torch.tensor([[0, 0, 1, 2]]))
-    >>> float(metric.compute())
+    >>> float(PointingGame()(torch.tensor([[[3.0, 1.0], [-5.0, 0.0]]]), torch.tensor([[0, 0, 1, 2]])))
     1.0
     """
 
@@ -267,20 +245,16 @@ class PointingGame(_Localisation):
         super().__init__(**kwargs)
         self.tolerance = tolerance
 
-    def update(self, attributions: Tensor, regions: Tensor) -> None:
-        """Measure a batch and add its samples."""
-        self._add(pointing_game(attributions, regions, tolerance=self.tolerance, channels=self.channels).double())
+    def _measure(self, attributions: Tensor, regions: Tensor) -> Tensor:
+        return pointing_game(attributions, regions, tolerance=self.tolerance, channels=self.channels)
 
 
-class BestOverlapIoU(_Localisation):
+class BestOverlapIoU(EnergyInside):
     """The mean over samples of the IoU at the best threshold.
 
-    >>> metric = BestOverlapIoU()
-    >>> metric.update(torch.tensor([[[3.0, 1.0], [2.0, 0.0]]]), torch.tensor([[0, 0, 1, 2]]))
-    >>> float(metric.compute())
+    >>> float(BestOverlapIoU()(torch.tensor([[[3.0, 1.0], [2.0, 0.0]]]), torch.tensor([[0, 0, 1, 2]])))
     1.0
     """
 
-    def update(self, attributions: Tensor, regions: Tensor) -> None:
-        """Measure a batch and add its samples."""
-        self._add(best_overlap(attributions, regions, channels=self.channels).iou)
+    def _measure(self, attributions: Tensor, regions: Tensor) -> Tensor:
+        return best_overlap(attributions, regions, channels=self.channels).iou
