@@ -165,7 +165,7 @@ def _ask_the_model(
         example = example_probe(runs, arguments, program)
         found = wrong_gradient(model, example, by_hand) if by_hand else None
         if found is None and probe:
-            found = attempt(model, program, example, degree, exact=exact)
+            found = attempt(model, example, degree, exact=exact)
         if found is not None:
             report.add(found)
         elif by_hand:

@@ -1,7 +1,10 @@
 """A model evaluated at chosen inputs, with the same draws and the same buffers every time, and left as it was."""
 
+from __future__ import annotations
+
 import copy
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,6 +19,21 @@ from axiograd.errors import InputError
 
 #: The name of the point that the user gave.
 EXAMPLE = "the example"
+
+
+@dataclass(frozen=True)
+class Point:
+    """A model at one input: its outputs, a random sum of them, and the gradient of that sum."""
+
+    directions: list[Tensor]
+    outputs: list[Tensor]
+    score: float
+    gradients: list[Tensor]
+
+    @property
+    def size(self) -> float:
+        """Σ|output|."""
+        return sum(float(out.abs().double().sum()) for out in self.outputs)
 
 
 class ModelProbe:
@@ -88,41 +106,35 @@ class ModelProbe:
         with torch.no_grad():
             return tensors_of(self.raw(directions))
 
-    def gradient(self, directions: Sequence[Tensor]) -> list[Tensor]:
-        """The gradient of a random sum of the outputs, the same sum at every point."""
-        points, outputs = self._outputs_at(directions)
-        score = _signed_sum(outputs)
-        if not score.requires_grad:
-            return [torch.zeros_like(p) for p in points]
-        grads: Sequence[Tensor | None] = torch.autograd.grad(score, points, allow_unused=True)
-        return [torch.zeros_like(p) if g is None else g for p, g in zip(points, grads, strict=True)]
-
-    def euler(self, directions: Sequence[Tensor], degree: float) -> tuple[float, float, float, float] | None:
-        """x·∇F, kF, Σ|xᵢ·∂F/∂xᵢ| + |kF| and kF's rounding, F a random sum of outputs; None if they are not finite."""
-        points, outputs = self._outputs_at(directions)
-        score = _signed_sum(outputs)
+    def at(self, directions: Sequence[Tensor]) -> Point:
+        """The outputs at a point, and the gradient of a random sum of them, the same sum at every point."""
+        points = [d.detach().clone().requires_grad_() for d in directions]
+        with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
+            outputs = tensors_of(self.raw(points))
+        score = _signed_sum(_real(outputs))
         grads: Sequence[Tensor | None] = [None] * len(points)
         if score.requires_grad:
             grads = torch.autograd.grad(score, points, allow_unused=True)
-        terms = [products(p.detach(), g) for p, g in zip(points, grads, strict=True) if g is not None]
+        gradients = [torch.zeros_like(p) if g is None else g for p, g in zip(points, grads, strict=True)]
+        return Point([p.detach() for p in points], [out.detach() for out in outputs], float(score.detach()), gradients)
+
+    def euler(self, point: Point, degree: float) -> tuple[float, float, float, float] | None:
+        """x·∇F, kF, Σ|xᵢ·∂F/∂xᵢ| + |kF| and kF's rounding, F a random sum of outputs; None if they are not finite."""
+        terms = [products(x, g) for x, g in zip(point.directions, point.gradients, strict=True)]
         total = sum(float(t.double().sum()) for t in terms)
-        expected = degree * float(score.detach())
+        expected = degree * point.score
         size = sum(float(t.double().abs().sum()) for t in terms) + abs(expected)
-        rounding = 10 * self.epsilon * abs(degree) * sum(float(t.detach().double().abs().sum()) for t in outputs)
-        found = (total, expected, size, rounding)
+        found = (total, expected, size, 10 * self.epsilon * abs(degree) * point.size)
         return found if torch.tensor(found).isfinite().all() else None
 
-    def slope(
-        self, directions: Sequence[Tensor], line: Sequence[Tensor], step: float
-    ) -> tuple[float, float, float, float]:
+    def slope(self, point: Point, line: Sequence[Tensor], step: float) -> tuple[float, float, float, float]:
         """dF/ds of a random sum of the outputs along a line: autograd's, a central difference and its uncertainty.
 
         Last comes √Σ(vᵢ·∂F/∂xᵢ)², the size of such a slope on a line of random signs.
         """
-        parts = [products(d, g).double() for d, g in zip(line, self.gradient(directions), strict=True)]
-        wide, near = (self._difference(directions, line, h) for h in (step, step / 2))
-        size = sum(float(out.abs().sum()) for out in self.outputs(directions))
-        doubt = abs(wide - near) + 50 * self.epsilon * size / step
+        parts = [products(d, g).double() for d, g in zip(line, point.gradients, strict=True)]
+        wide, near = (self._difference(point.directions, line, h) for h in (step, step / 2))
+        doubt = abs(wide - near) + 50 * self.epsilon * point.size / step
         typical = sum(float(p.square().sum()) for p in parts) ** 0.5
         return sum(float(p.sum()) for p in parts), near, doubt, typical
 
@@ -130,12 +142,6 @@ class ModelProbe:
         ends = ([d + s * v for d, v in zip(directions, line, strict=True)] for s in (step, -step))
         ahead, back = (float(_signed_sum([t.double() for t in _real(self.outputs(end))])) for end in ends)
         return (ahead - back) / (2 * step)
-
-    def _outputs_at(self, directions: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-        """Points that ask for gradients, and the outputs there."""
-        points = [d.detach().clone().requires_grad_() for d in directions]
-        with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
-            return points, _real(tensors_of(self.raw(points)))
 
     def _like(self, value: Tensor) -> torch.dtype:
         return self.dtype.to_complex() if value.is_complex() else self.dtype
