@@ -307,6 +307,22 @@ def test_fractions_are_rounded_down():
     assert kept.scores.tolist() == [[0.0, 1.0, 29.0, 100.0]]
 
 
+def test_copies_have_the_inputs_memory_order():
+    orders = []
+
+    def model(x):
+        orders.append(x.is_contiguous(memory_format=torch.channels_last))
+        return x.mean((2, 3))
+
+    x, a = torch.randn(2, 3, 3, 30, 30, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    usual = masking_curves(model, x, a, 0)
+    assert not any(orders)
+    orders.clear()
+    last = masking_curves(model, x.contiguous(memory_format=torch.channels_last), a, 0)
+    assert all(orders)
+    assert all(torch.allclose(last[name].scores, usual[name].scores, atol=1e-12) for name in usual)
+
+
 def test_photos_go_eight_at_a_time():
     sizes = []
 
