@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, overload
+from typing import Any, ClassVar, Literal, NoReturn, overload
 
 import torch
 from torch import Tensor
@@ -97,6 +97,35 @@ class Attribution(ABC):
     def has_convergence_delta(self) -> bool:
         """Whether `attribute` takes ``return_convergence_delta``; Captum's NoiseTunnel asks."""
         return True
+
+    def compute_convergence_delta(
+        self,
+        attributions: Any,
+        start_point: Any,
+        end_point: Inputs,
+        target: Target = None,
+        additional_forward_args: Any = None,
+    ) -> Tensor:
+        """Σ attribution − (F(end) − F(start)) per sample, for attributions at hand, under Captum's name.
+
+        >>> from axiograd import InputXGradient
+        >>> x = torch.tensor([[1.0, 3.0]])
+        >>> InputXGradient(lambda x: (x**2).sum(1)).compute_convergence_delta(x**2, 1.0, x)
+        tensor([2.])
+        """
+        end = read_call(end_point, additional_forward_args, check=False).prepared(create_graph=False)
+        start = end.at(start_point)
+        first = next(value for value in end.values() if isinstance(value, Tensor))
+
+        def scores_of(call: Call) -> Tensor:
+            with attribution_pass(self.model, first.device, create_graph=False, preserve=True), torch.no_grad():
+                return self._score(run(self.model, call, call.features), target, len(first))
+
+        return _gap(read_call(attributions, check=False).features, scores_of(end), scores_of(start))[0]
+
+    def attribute_future(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Captum's call for models that return futures, which its own gradient methods do not have either."""
+        raise NotImplementedError(f"{type(self).__name__} has no attribute_future: use attribute.")
 
     @abstractmethod
     def _compute(self, call: AttributionCall) -> Computed:
@@ -211,6 +240,11 @@ class Attribution(ABC):
         additional_forward_args: Any = None,
     ) -> Completeness:
         """The error of Σ attribution = F(x) − F(x′), absolute and relative, with the scale that it is relative to."""
+        if not getattr(self, "multiply_by_inputs", True):
+            raise ConfigurationError(
+                "multiply_by_inputs=False: attributions without the factor x − x′ do not add up to F(x) − F(x′), so "
+                "that they have no completeness error."
+            )
         call = self._call(inputs, target, baselines, additional_forward_args, create_graph=False)
         with self._guarded(call, preserve=True):
             computed = self._compute(call)
@@ -267,11 +301,6 @@ class Attribution(ABC):
 
     def _delta(self, call: AttributionCall, computed: Computed) -> tuple[Tensor, Tensor]:
         """Σ attribution − (F(x) − F(x′)), and F(x) − F(x′) itself."""
-        if not getattr(self, "multiply_by_inputs", True):
-            raise ConfigurationError(
-                "multiply_by_inputs=False: attributions without the factor x − x′ do not add up to F(x) − F(x′), so "
-                "that they have no completeness error."
-            )
         arguments = call.arguments
         all_references = computed.references or (call.baselines,)
 
@@ -282,9 +311,7 @@ class Attribution(ABC):
 
         with torch.inference_mode(mode=False), torch.no_grad():
             at_baseline = torch.stack([scores_at(reference) for reference in all_references]).mean(0)
-            difference = (scores_at(arguments.features) - at_baseline).movedim(0, -1)
-            total = summed(computed.attributions, difference.dim(), difference.dtype)
-        return total - difference, difference
+            return _gap(computed.attributions, scores_at(arguments.features), at_baseline)
 
 
 class SinglePass(Attribution):
@@ -299,6 +326,12 @@ class SinglePass(Attribution):
         done.check_finite(call.arguments.features)
         pairs = zip(call.arguments.features, done.gradients, strict=True)
         return Computed([self._combine(x, g) for x, g in pairs], done.outputs)
+
+
+def _gap(attributions: Sequence[Tensor], scores: Tensor, at_baseline: Tensor) -> tuple[Tensor, Tensor]:
+    """Σ attribution − (F(x) − F(x′)), and F(x) − F(x′) itself; for the target "all", outputs come first in both."""
+    difference = (scores - at_baseline).movedim(0, -1)
+    return summed(attributions, difference.dim(), difference.dtype) - difference, difference
 
 
 def private_generator() -> torch.Generator:
