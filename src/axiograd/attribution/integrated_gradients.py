@@ -12,6 +12,7 @@ from torch import Tensor
 
 from axiograd._calls import Call, Model
 from axiograd._typing import Inputs, Target
+from axiograd.attribution._chunks import rows_at_once
 from axiograd.attribution._path import PathMethod, PathStep, integrate
 from axiograd.attribution.base import AttributionCall, Computed
 from axiograd.attribution.captum_calls import called_as_in_captum
@@ -96,8 +97,9 @@ class IntegratedGradients(PathMethod):
             PathStep(call.baselines, torch.tensor(alpha, dtype=torch.float64), float(weight))
             for alpha, weight in zip(nodes, weights, strict=True)
         ]
+        rows = rows_at_once(call, self.n_steps, self.internal_batch_size)
         outputs = run(call.model, call.arguments, call.arguments.features) if call.wants_outputs else None
-        return Computed(integrate(self, call, steps, self.internal_batch_size), outputs)
+        return Computed(integrate(self, call, steps, rows), outputs)
 
     def _read_baselines(self, baselines: Any, arguments: Call) -> tuple[Tensor, ...]:
         return arguments.fill(baselines, "baselines")
