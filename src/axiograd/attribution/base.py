@@ -60,7 +60,8 @@ class Attribution(ABC):
     """Base of all methods: subclasses say how features, baselines and one model become attributions.
 
     With ``layer=``, a module of the model or its name, what that module returns is attributed to in place of the
-    inputs: attributions, baselines (token ids are read as inputs) and certificate are about its output.
+    inputs: attributions, baselines (token ids are read as inputs) and certificate are about its output. Baselines of
+    IntegratedGradients are inputs, as Captum's are, and the layer's baseline is what it returns for them.
 
     >>> from axiograd import InputXGradient
     >>> model = torch.nn.Sequential(torch.nn.Embedding(5, 3), torch.nn.Flatten(), torch.nn.Linear(6, 1))
@@ -72,6 +73,8 @@ class Attribution(ABC):
     differentiable: ClassVar[bool] = True
     #: How outputs name the baseline when the user gives none.
     default_baseline: ClassVar[str] = "zero"
+    #: With ``layer=``: whether baselines are inputs, for which the layer has an output, or already outputs of it.
+    layer_baselines_of_inputs: ClassVar[bool] = False
     #: Whether features are a factor of their attributions; under the name by which Captum's NoiseTunnel asks.
     multiplies_by_inputs: bool = False
 
@@ -252,7 +255,11 @@ class Attribution(ABC):
         return Completeness.of(delta, difference, self._baseline_name(baselines))
 
     def _baseline_name(self, baselines: Any) -> str:
-        return self.default_baseline if baselines is None else "given"
+        if baselines is not None:
+            return "given"
+        return (
+            "the layer at zero" if self.layer is not None and self.layer_baselines_of_inputs else self.default_baseline
+        )
 
     def _call(
         self,
@@ -273,7 +280,10 @@ class Attribution(ABC):
             if self.layer is not None and isinstance(self._function, FromLayer):
                 given = read_call(inputs, additional, check=False).prepared(create_graph=create_graph)
                 arguments = self._function.outputs_at(given, create_graph=create_graph)
-                baselines = self._function.baselines_at(baselines, given)
+                of_inputs = self.layer_baselines_of_inputs
+                baselines = self._function.baselines_at(
+                    baselines, given, create_graph=create_graph, of_inputs=of_inputs
+                )
                 inputs, additional = arguments.positional, arguments.keyword
             else:
                 arguments = read_call(inputs, additional).prepared(create_graph=create_graph)

@@ -28,11 +28,15 @@ class IntegratedGradients(PathMethod):
 
     At most ``internal_batch_size`` samples × steps are in memory at once, so memory does not grow with n_steps.
     With ``multiply_by_inputs=False`` the factor xᵢ − x′ᵢ is left out: the average gradient along the path.
+    With ``layer=`` the path goes from layer(x′) to layer(x), where x′ is zero by default (of token ids: id 0). A tensor
+    in the dimensions of the layer's output, and not of the inputs, is a baseline of that output.
 
     >>> x = torch.tensor([[1.0, 2.0]])
     >>> IntegratedGradients(lambda x: (x**3).sum(1), n_steps=2).attribute(x, baselines=1.0)
     tensor([[0., 7.]])
     """
+
+    layer_baselines_of_inputs = True
 
     def __init__(
         self,
