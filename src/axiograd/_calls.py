@@ -536,7 +536,8 @@ def select(output: Any, target: Target, batch: int) -> Tensor:
         tensor = tensor.reshape(1)
     if tensor.dim() == 0 or len(tensor) != batch:
         raise TargetError(
-            f"output of shape {tuple(tensor.shape)} for {batch} samples: expected samples along the first dimension."
+            f"output of shape {tuple(tensor.shape)} for {batch} samples: expected samples along the first dimension. "
+            "If the input is one sample, its batch dimension is missing: x[None]."
         )
     if isinstance(target, str):
         if target != "all":
@@ -581,6 +582,7 @@ def _indices(target: Any, batch: int, output: Tensor) -> Tensor:
         raise TargetError(
             f"target {target!r} has {indices.shape[-1]} index per sample, but an output of shape "
             f"{tuple(output.shape)} needs {output.dim() - 1}."
+            + (" If the input is one sample, its batch dimension is missing: x[None]." if output.dim() == 1 else "")
         )
     return indices
 

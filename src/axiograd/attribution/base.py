@@ -17,9 +17,18 @@ from axiograd._state import PARALLEL, runnable, unwrap_parallel
 from axiograd._typing import Inputs, Target
 from axiograd.attribution.captum_calls import called_as_in_captum
 from axiograd.attribution.layer import FromLayer, Layer
-from axiograd.attribution.passes import Pass, attribution_pass, detached, differentiate, run, summed
+from axiograd.attribution.passes import (
+    Pass,
+    attribution_pass,
+    detached,
+    differentiate,
+    listed,
+    run,
+    summed,
+    without_batch,
+)
 from axiograd.attribution.results import Completeness, Explanation
-from axiograd.errors import BaselineError, ConfigurationError, DisconnectedError
+from axiograd.errors import BaselineError, ConfigurationError, DisconnectedError, InputError, NotFiniteError
 
 
 @dataclass(eq=False, slots=True)
@@ -80,6 +89,8 @@ class Attribution(ABC):
 
     def __init__(self, model: Model, *, layer: Layer | None = None) -> None:
         self.model: Model = runnable(model)
+        if isinstance(model, type):
+            raise ConfigurationError(f"the model is the class {model.__name__}: expected an instance of it.")
         #: Whose output is attributed to in place of the inputs; None: the inputs.
         self.layer = layer
         self._function: Model = self.model if layer is None else FromLayer(self.model, layer)
@@ -252,6 +263,12 @@ class Attribution(ABC):
         with self._guarded(call, preserve=True):
             computed = self._compute(call)
         delta, difference = self._delta(call, computed)
+        if not bool(difference.isfinite().all()):
+            bad = ~difference.isfinite().reshape(-1, call.arguments.batch).all(0)
+            raise NotFiniteError(
+                f"F(x) − F(x′) is NaN or Inf for sample {listed(bad)}: the model has no value at the baseline, so that "
+                "completeness is undefined. Give another baseline."
+            )
         return Completeness.of(delta, difference, self._baseline_name(baselines))
 
     def _baseline_name(self, baselines: Any) -> str:
@@ -297,9 +314,12 @@ class Attribution(ABC):
         model = self._function
         if not create_graph and isinstance(model, PARALLEL):
             model = unwrap_parallel(model)
-        return self._admit(
-            AttributionCall(model, inputs, additional, arguments, target, read, create_graph, wants_outputs)
-        )
+        try:
+            return self._admit(
+                AttributionCall(model, inputs, additional, arguments, target, read, create_graph, wants_outputs)
+            )
+        except InputError as error:
+            raise without_batch(model, arguments) or error from error
 
     def _admit(self, call: AttributionCall) -> AttributionCall:
         """The last word before the model is run, and before its state is guarded."""
@@ -320,8 +340,20 @@ class Attribution(ABC):
                 return self._score(run(call.model, arguments, features), call.target, arguments.batch)
 
         with torch.inference_mode(mode=False), torch.no_grad():
-            at_baseline = torch.stack([scores_at(reference) for reference in all_references]).mean(0)
+            at_baseline = torch.stack([self._limit(scores_at, r, arguments.features) for r in all_references]).mean(0)
             return _gap(computed.attributions, scores_at(arguments.features), at_baseline)
+
+    def _limit(
+        self, scores_at: Callable[[Sequence[Tensor]], Tensor], start: Sequence[Tensor], end: Sequence[Tensor]
+    ) -> Tensor:
+        """F at the start of the path; where that is 0/0, as of B-cos networks at zero, its limit along the path."""
+        scores = scores_at(start)
+        undefined = scores.isnan()
+        if not bool(undefined.any()):
+            return scores
+        # At zero, a number this small is far from underflow and changes what is homogeneous by less than rounding.
+        near = [a + torch.finfo(b.dtype).eps ** 2 * (b - a) for a, b in zip(start, end, strict=True)]
+        return torch.where(undefined, scores_at(near), scores)
 
 
 class SinglePass(Attribution):
@@ -345,8 +377,13 @@ def _gap(attributions: Sequence[Tensor], scores: Tensor, at_baseline: Tensor) ->
 
 
 def private_generator() -> torch.Generator:
-    """A method's own: a call leaves the global random state as it was, and yet no two calls draw the same."""
-    return torch.Generator().manual_seed(int(torch.randint(2**62, ())))
+    """A method's own, seeded from the global random state, which stays as it is: no two calls draw the same.
+
+    Two methods that are made from the same state do: give them generators of their own.
+    """
+    generator = torch.Generator()
+    generator.set_state(torch.get_rng_state())
+    return generator.manual_seed(int(torch.randint(2**62, (), generator=generator)))
 
 
 def _spoken(value: Any) -> str:
