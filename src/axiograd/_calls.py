@@ -222,23 +222,55 @@ class Call:
                 raise BaselineError(f"{len(value)} {what} for {self.n_inputs} inputs: give one for each.")
         else:
             values = [value] * len(self.slots)
-        filled = []
-        for slot, feature, one in zip(self.slots, self.features, values, strict=True):
-            try:
-                tensor = torch.as_tensor(0.0 if one is None else one, dtype=feature.dtype, device=feature.device)
-            except (TypeError, ValueError) as error:
-                raise BaselineError(
-                    f"{what} {one!r} for input {slot!r}: expected None (zero), a number, or a tensor that broadcasts "
-                    f"to shape {tuple(feature.shape)}."
-                ) from error
-            try:
-                filled.append(tensor.expand_as(feature))
-            except RuntimeError:
-                raise BaselineError(
-                    f"{what} of shape {tuple(tensor.shape)} do not broadcast to input {slot!r} of shape "
-                    f"{tuple(feature.shape)}."
-                ) from None
+        given = zip(values, self.features, self.slots, strict=True)
+        filled = [_expanded(0.0 if one is None else one, feature, slot, what) for one, feature, slot in given]
         return tuple(filled)
+
+    def at(self, baselines: Any) -> Call:
+        """The same call at its baseline: floating-point inputs as `fill` reads them, others where they are given one.
+
+        Token ids have a baseline of ids: where no input is of floating point, the first becomes 0 by default.
+
+        >>> read_call((torch.tensor([[3, 4]]), torch.tensor([[1, 1]])), check=False).at(None).positional
+        (tensor([[0, 0]]), tensor([[1, 1]]))
+        """
+        slots = self.slots or ((0,) if self.positional else tuple(self.keyword)[:1])
+        if isinstance(baselines, Mapping):
+            given = dict(baselines)
+        elif isinstance(baselines, tuple | list):
+            if len(baselines) != self.n_inputs:
+                raise BaselineError(f"{len(baselines)} baselines for {self.n_inputs} inputs: give one for each.")
+            given = dict(enumerate(baselines))
+        else:
+            given = dict.fromkeys(slots, 0 if baselines is None else baselines)
+        given = dict.fromkeys(self.slots, 0) | {slot: one for slot, one in given.items() if one is not None}
+        positional, keyword = list(self.positional), dict(self.keyword)
+        for slot, one in given.items():
+            by_name = isinstance(slot, str)
+            if (slot not in keyword) if by_name else slot >= self.n_inputs:
+                raise BaselineError(f"a baseline for the input {slot!r}, which the call does not have.")
+            place: Any = keyword if by_name else positional
+            place[slot] = _expanded(one, place[slot], slot, "baselines")
+        return replace(self, positional=tuple(positional), keyword=keyword)
+
+
+def _expanded(value: Any, like: Tensor, slot: int | str, what: str) -> Tensor:
+    """A number or a tensor in an input's shape and format."""
+    if is_floating(value) and not like.is_floating_point():
+        raise BaselineError(f"{what} of dtype {value.dtype} for input {slot!r}, which is of dtype {like.dtype}.")
+    try:
+        tensor = torch.as_tensor(value, dtype=like.dtype, device=like.device)
+    except (TypeError, ValueError) as error:
+        raise BaselineError(
+            f"{what} {value!r} for input {slot!r}: expected None (zero), a number, or a tensor that broadcasts "
+            f"to shape {tuple(like.shape)}."
+        ) from error
+    try:
+        return tensor.expand_as(like)
+    except RuntimeError:
+        raise BaselineError(
+            f"{what} of shape {tuple(tensor.shape)} do not broadcast to input {slot!r} of shape {tuple(like.shape)}."
+        ) from None
 
 
 def read_call(inputs: Inputs, additional_forward_args: Any = None, *, check: bool = True) -> Call:
@@ -504,7 +536,8 @@ def select(output: Any, target: Target, batch: int) -> Tensor:
         tensor = tensor.reshape(1)
     if tensor.dim() == 0 or len(tensor) != batch:
         raise TargetError(
-            f"output of shape {tuple(tensor.shape)} for {batch} samples: expected samples along the first dimension."
+            f"output of shape {tuple(tensor.shape)} for {batch} samples: expected samples along the first dimension. "
+            "If the input is one sample, its batch dimension is missing: x[None]."
         )
     if isinstance(target, str):
         if target != "all":
@@ -549,6 +582,7 @@ def _indices(target: Any, batch: int, output: Tensor) -> Tensor:
         raise TargetError(
             f"target {target!r} has {indices.shape[-1]} index per sample, but an output of shape "
             f"{tuple(output.shape)} needs {output.dim() - 1}."
+            + (" If the input is one sample, its batch dimension is missing: x[None]." if output.dim() == 1 else "")
         )
     return indices
 

@@ -178,3 +178,20 @@ def test_windows_of_occlusion_leave_no_gap():
             axiograd.Occlusion(nn.Identity(), **arguments)
     with pytest.raises(ConfigurationError, match="window=0"):
         axiograd.Occlusion(nn.Identity(), 0)
+
+
+def test_a_class_is_no_model():
+    for method in (axiograd.XGradient, axiograd.InputXGradient, axiograd.IntegratedGradients, axiograd.Saliency):
+        with pytest.raises(ConfigurationError, match=r"the model is the class Linear: expected an instance"):
+            method(nn.Linear)
+
+
+@pytest.mark.parametrize("method", [axiograd.XGradient, axiograd.InputXGradient, axiograd.IntegratedGradients])
+def test_a_missing_batch_dimension_is_named(method):
+    linear = nn.Linear(6, 3, bias=False)
+    square = nn.Linear(6, 6, bias=False)
+    images = nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.Flatten(), nn.Linear(288, 3, bias=False)).eval()
+    for model, x in ((linear, torch.randn(6)), (square, torch.randn(6)), (images, torch.randn(3, 8, 8))):
+        with pytest.raises(axiograd.AxiogradError, match=r"batch dimension is missing"):
+            method(model).attribute(x, 1)
+        assert method(model).attribute(x[None], 1).shape == (1, *x.shape)

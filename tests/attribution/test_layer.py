@@ -39,7 +39,7 @@ def bag():
 
 @pytest.mark.parametrize("layer", ["bert.embeddings.word_embeddings", "bert.embeddings", "bert.encoder.layer.0.output"])
 def test_integrated_gradients_are_captums(bert, layer):
-    """Token ids as the baseline, as Captum has them; zero in the layer's own space is the default."""
+    """Token ids as the baseline, as Captum has them; id 0 is the default."""
 
     def forward(ids, mask):
         return bert(input_ids=ids, attention_mask=mask).logits
@@ -56,9 +56,57 @@ def test_integrated_gradients_are_captums(bert, layer):
     by_module = axiograd.IntegratedGradients(forward, 50, layer=module)
     again = by_module.attribute((IDS, MASK), 1, baselines=(baseline[:1], None))
     torch.testing.assert_close(again, theirs, rtol=1e-6, atol=1e-9)
+    by_default = LayerIntegratedGradients(forward, module).attribute(
+        IDS, additional_forward_args=(MASK,), target=1, n_steps=50
+    )
+    torch.testing.assert_close(method.attribute(inputs, 1), by_default, rtol=1e-6, atol=1e-9)
     small = axiograd.IntegratedGradients(bert, 50, internal_batch_size=2, layer=layer)
     torch.testing.assert_close(small.attribute(inputs, 1), method.attribute(inputs, 1))
     assert method.completeness(inputs, 1, baselines={"input_ids": baseline}).relative.max() < 1e-4
+
+
+@pytest.mark.parametrize("place", [0, 1, 3])
+def test_baselines_are_inputs_as_captums_are(place):
+    """None, a number, one row, a row per sample: the layer's baseline is what it returns for them."""
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Tanh(), nn.Flatten(), nn.Linear(144, 5), nn.GELU(), nn.Linear(5, 2))
+    network, images = network.double(), torch.randn(3, 3, 8, 8, dtype=torch.double)
+    ours = axiograd.IntegratedGradients(network, 40, layer=str(place))
+    theirs = LayerIntegratedGradients(network, network[place])
+    for baseline in (None, 0.5, torch.randn(1, 3, 8, 8).double(), torch.randn(3, 3, 8, 8).double()):
+        expected, delta = theirs.attribute(
+            images.clone(), baseline, target=1, n_steps=40, return_convergence_delta=True
+        )
+        found, gap = ours.attribute(images, baseline, target=1, return_convergence_delta=True)
+        torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-9)
+        torch.testing.assert_close(gap, delta, rtol=1e-5, atol=1e-7)
+        outside = ours.compute_convergence_delta(found, baseline, images, target=1)
+        torch.testing.assert_close(outside, gap)
+    assert ours.explain(images, 1).baseline == "the layer at zero"
+
+
+def test_a_baseline_in_the_layers_own_dimensions():
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(144, 5), nn.GELU(), nn.Linear(5, 2)).double()
+    images, start = torch.randn(3, 3, 8, 8, dtype=torch.double), torch.randn(1, 4, 6, 6, dtype=torch.double)
+    found = axiograd.IntegratedGradients(network, 40, layer="0").attribute(images, 1, baselines=start)
+    expected = axiograd.IntegratedGradients(network[1:], 40).attribute(network[0](images).detach(), 1, baselines=start)
+    torch.testing.assert_close(found, expected)
+
+
+def test_training_through_the_layers_baseline():
+    """layer(x′) depends on the parameters as layer(x) does: against autograd through both."""
+    torch.manual_seed(0)
+    network, x = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double(), torch.randn(5, 3).double()
+    found = axiograd.IntegratedGradients(network, 1, "riemann_middle", layer="0").attribute(x, 1, create_graph=True)
+    h, zero = network[0](x), network[0](torch.zeros_like(x))
+    point = (h + zero) / 2
+    gradient = torch.autograd.grad(network[1:](point)[:, 1].sum(), point, create_graph=True)[0]
+    expected = (h - zero) * gradient
+    torch.testing.assert_close(found, expected)
+    parameters = list(network.parameters())
+    ours, theirs = (torch.autograd.grad(a.square().sum(), parameters, allow_unused=True) for a in (found, expected))
+    torch.testing.assert_close(ours[:3], theirs[:3])
 
 
 def test_input_x_gradient_is_captums_gradient_x_activation():
@@ -73,7 +121,8 @@ def test_input_x_gradient_is_captums_gradient_x_activation():
 def test_x_gradient_is_integrated_gradients_where_the_rest_is_homogeneous():
     network = bag()
     ours = axiograd.XGradient(network, layer="0").attribute(IDS, 2)
-    theirs = axiograd.IntegratedGradients(network, 64, layer="0").attribute(IDS, 2)
+    zero = torch.zeros(1, 1, 6)  # in the embeddings' dimensions; by default the path starts at the embedding of id 0
+    theirs = axiograd.IntegratedGradients(network, 64, layer="0").attribute(IDS, 2, baselines=zero)
     torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
     torch.testing.assert_close(ours.sum((1, 2)), network(IDS)[:, 2])
 
@@ -151,7 +200,9 @@ def test_gradients_reach_what_comes_before_the_layer():
     attributions = axiograd.XGradient(network, layer="0").attribute(IDS, y, create_graph=True)
     found = torch.autograd.grad(attributions.abs().sum(), list(network.parameters()))
     torch.testing.assert_close(found, expected)
-    steps = axiograd.IntegratedGradients(network, 8, layer="0").attribute(IDS, y, create_graph=True)
+    steps = axiograd.IntegratedGradients(network, 8, layer="0").attribute(
+        IDS, y, baselines=torch.zeros(1, 1, 6), create_graph=True
+    )
     torch.testing.assert_close(torch.autograd.grad(steps.abs().sum(), list(network.parameters())), expected)
 
 
@@ -185,7 +236,8 @@ def test_a_layer_that_runs_twice_has_two_outputs():
     network = Twice().double()
     source, prefix = IDS, IDS[:, :2]
     method = axiograd.IntegratedGradients(network, 64, layer="shared")
-    to_source, to_prefix = method.attribute((source, prefix), 1)
+    zeros = (torch.zeros(1, 1, 6), torch.zeros(1, 1, 6))
+    to_source, to_prefix = method.attribute((source, prefix), 1, baselines=zeros)
     assert to_source.shape == (3, 4, 6)
     assert to_prefix.shape == (3, 2, 6)
     h = [network.shared(t).detach() for t in (source, prefix)]

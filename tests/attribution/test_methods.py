@@ -7,7 +7,7 @@ from torch import nn
 import axiograd
 from axiograd import attribution
 from axiograd.attribution.methods import METHODS, find_method
-from axiograd.errors import ConfigurationError
+from axiograd.errors import ConfigurationError, NotFiniteError
 
 
 def _model() -> nn.Sequential:
@@ -49,3 +49,34 @@ def test_names_of_classes_and_near_misses():
         find_method("saliancy")
     with pytest.raises(ConfigurationError, match="needs references"):
         METHODS["expected-gradients"].build(_model())
+
+
+def test_completeness_where_the_baseline_is_zero_over_zero():
+    """B-cos units, w·x |w·x| / ‖x‖, are of degree 1 and have no value at zero, but a limit there: 0."""
+    torch.manual_seed(0)
+    w = torch.randn(3, 6, dtype=torch.double)
+
+    def b_cos(x):
+        score = x @ w.T
+        return score * score.abs() / x.norm(dim=1, keepdim=True)
+
+    x = torch.randn(4, 6, dtype=torch.double)
+    assert bool(b_cos(torch.zeros_like(x)).isnan().all())
+    for method in (axiograd.InputXGradient(b_cos), axiograd.IntegratedGradients(b_cos, 8)):
+        found = method.completeness(x, 1)
+        torch.testing.assert_close(found.delta, method.attribute(x, 1).sum(1) - b_cos(x)[:, 1])
+        assert float(found.relative.max()) < 1e-12
+        assert "e-" in str(found)
+    constant = axiograd.InputXGradient(lambda x: (x / x.norm(dim=1, keepdim=True))[:, 0])  # of degree 0: no limit of 0
+    assert float(constant.completeness(x).delta.abs().max()) < 1e-12
+    with pytest.raises(NotFiniteError, match="for sample 0, 1, 2, 3: the model has no value at the baseline"):
+        axiograd.InputXGradient(lambda x: x.square().sum(1).log()).completeness(x)
+
+
+def test_explanations_are_compared_by_identity():
+    method, x = axiograd.InputXGradient(torch.nn.Linear(3, 2)), torch.randn(4, 3)
+    one, other = method.explain(x, 1), method.explain(x, 1)
+    assert (one == other) is False
+    assert one in [other, one]
+    assert len({one, other}) == 2
+    assert (method.completeness(x, 1) == method.completeness(x, 1)) is False

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from contextlib import nullcontext
 
+import captum.attr
 import pytest
 import torch
 from torch import nn
@@ -265,3 +266,24 @@ def test_peak_memory_does_not_grow_with_the_number_of_steps():
     few, many = map(int, done.stdout.split())
     one_step = 4 * 16 * 94 * 94 * 4 / 1024  # the activations of one step, in KiB
     assert many - few < 4 * one_step  # 196 more steps, and less than four steps' worth of memory more
+
+
+def test_making_a_method_draws_nothing():
+    """Neither the global state nor what is drawn after it changes; draws depend on the seed before, as ever."""
+    model, x = torch.nn.Linear(3, 2), torch.randn(4, 3)
+    makers = (
+        lambda: axiograd.ExpectedGradients(model, torch.randn(5, 3, generator=torch.Generator().manual_seed(0)), 2),
+        lambda: axiograd.RandomAttribution(model),
+        lambda: axiograd.CaptumMethod(model, captum.attr.KernelShap, n_samples=20),
+    )
+    for make in makers:
+        draws = []
+        for seed in (1, 1, 2):
+            torch.manual_seed(seed)
+            state = torch.get_rng_state()
+            method = make()
+            draws += [method.attribute(x, 1), method.attribute(x, 1)]
+            assert torch.equal(torch.get_rng_state(), state)
+        assert torch.equal(draws[0], draws[2])
+        assert not torch.equal(draws[0], draws[1])
+        assert not torch.equal(draws[0], draws[4])

@@ -26,7 +26,7 @@ DRAWS = 25
 def names_of_the_page():
     """What the first blocks of the page define."""
     names = {}
-    for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[:3]:
+    for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[:4]:
         if "ca = " in block or "import" in block:
             exec(block, names)
     return names

@@ -45,7 +45,9 @@ def test_x_gradient_of_the_built_ones_is_integrated_gradients():
     model = text(homogeneous=True)
     call = {"input_ids": IDS, "attention_mask": MASK}
     ours = axiograd.XGradient(model, layer="embedding").attribute(call, 1)
-    steps = axiograd.IntegratedGradients(model, 20, layer="embedding").attribute(call, 1)
+    steps = axiograd.IntegratedGradients(model, 20, layer="embedding").attribute(
+        call, 1, baselines=torch.zeros(1, 1, 16)
+    )
     torch.testing.assert_close(ours, steps, rtol=1e-7, atol=1e-10)
     torch.testing.assert_close(ours.sum((1, 2)), model(**call)[:, 1])
     assert not ours[MASK == 0].any()

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, overload
+from typing import Any, ClassVar, Literal, NoReturn, overload
 
 import torch
 from torch import Tensor
@@ -17,9 +17,18 @@ from axiograd._state import PARALLEL, runnable, unwrap_parallel
 from axiograd._typing import Inputs, Target
 from axiograd.attribution.captum_calls import called_as_in_captum
 from axiograd.attribution.layer import FromLayer, Layer
-from axiograd.attribution.passes import Pass, attribution_pass, detached, differentiate, run, summed
+from axiograd.attribution.passes import (
+    Pass,
+    attribution_pass,
+    detached,
+    differentiate,
+    listed,
+    run,
+    summed,
+    without_batch,
+)
 from axiograd.attribution.results import Completeness, Explanation
-from axiograd.errors import BaselineError, ConfigurationError, DisconnectedError
+from axiograd.errors import BaselineError, ConfigurationError, DisconnectedError, InputError, NotFiniteError
 
 
 @dataclass(eq=False, slots=True)
@@ -60,7 +69,8 @@ class Attribution(ABC):
     """Base of all methods: subclasses say how features, baselines and one model become attributions.
 
     With ``layer=``, a module of the model or its name, what that module returns is attributed to in place of the
-    inputs: attributions, baselines (token ids are read as inputs) and certificate are about its output.
+    inputs: attributions, baselines (token ids are read as inputs) and certificate are about its output. Baselines of
+    IntegratedGradients are inputs, as Captum's are, and the layer's baseline is what it returns for them.
 
     >>> from axiograd import InputXGradient
     >>> model = torch.nn.Sequential(torch.nn.Embedding(5, 3), torch.nn.Flatten(), torch.nn.Linear(6, 1))
@@ -72,11 +82,15 @@ class Attribution(ABC):
     differentiable: ClassVar[bool] = True
     #: How outputs name the baseline when the user gives none.
     default_baseline: ClassVar[str] = "zero"
+    #: With ``layer=``: whether baselines are inputs, for which the layer has an output, or already outputs of it.
+    layer_baselines_of_inputs: ClassVar[bool] = False
     #: Whether features are a factor of their attributions; under the name by which Captum's NoiseTunnel asks.
     multiplies_by_inputs: bool = False
 
     def __init__(self, model: Model, *, layer: Layer | None = None) -> None:
         self.model: Model = runnable(model)
+        if isinstance(model, type):
+            raise ConfigurationError(f"the model is the class {model.__name__}: expected an instance of it.")
         #: Whose output is attributed to in place of the inputs; None: the inputs.
         self.layer = layer
         self._function: Model = self.model if layer is None else FromLayer(self.model, layer)
@@ -97,6 +111,35 @@ class Attribution(ABC):
     def has_convergence_delta(self) -> bool:
         """Whether `attribute` takes ``return_convergence_delta``; Captum's NoiseTunnel asks."""
         return True
+
+    def compute_convergence_delta(
+        self,
+        attributions: Any,
+        start_point: Any,
+        end_point: Inputs,
+        target: Target = None,
+        additional_forward_args: Any = None,
+    ) -> Tensor:
+        """Σ attribution − (F(end) − F(start)) per sample, for attributions at hand, under Captum's name.
+
+        >>> from axiograd import InputXGradient
+        >>> x = torch.tensor([[1.0, 3.0]])
+        >>> InputXGradient(lambda x: (x**2).sum(1)).compute_convergence_delta(x**2, 1.0, x)
+        tensor([2.])
+        """
+        end = read_call(end_point, additional_forward_args, check=False).prepared(create_graph=False)
+        start = end.at(start_point)
+        first = next(value for value in end.values() if isinstance(value, Tensor))
+
+        def scores_of(call: Call) -> Tensor:
+            with attribution_pass(self.model, first.device, create_graph=False, preserve=True), torch.no_grad():
+                return self._score(run(self.model, call, call.features), target, len(first))
+
+        return _gap(read_call(attributions, check=False).features, scores_of(end), scores_of(start))[0]
+
+    def attribute_future(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Captum's call for models that return futures, which its own gradient methods do not have either."""
+        raise NotImplementedError(f"{type(self).__name__} has no attribute_future: use attribute.")
 
     @abstractmethod
     def _compute(self, call: AttributionCall) -> Computed:
@@ -211,14 +254,29 @@ class Attribution(ABC):
         additional_forward_args: Any = None,
     ) -> Completeness:
         """The error of Σ attribution = F(x) − F(x′), absolute and relative, with the scale that it is relative to."""
+        if not getattr(self, "multiply_by_inputs", True):
+            raise ConfigurationError(
+                "multiply_by_inputs=False: attributions without the factor x − x′ do not add up to F(x) − F(x′), so "
+                "that they have no completeness error."
+            )
         call = self._call(inputs, target, baselines, additional_forward_args, create_graph=False)
         with self._guarded(call, preserve=True):
             computed = self._compute(call)
         delta, difference = self._delta(call, computed)
+        if not bool(difference.isfinite().all()):
+            bad = ~difference.isfinite().reshape(-1, call.arguments.batch).all(0)
+            raise NotFiniteError(
+                f"F(x) − F(x′) is NaN or Inf for sample {listed(bad)}: the model has no value at the baseline, so that "
+                "completeness is undefined. Give another baseline."
+            )
         return Completeness.of(delta, difference, self._baseline_name(baselines))
 
     def _baseline_name(self, baselines: Any) -> str:
-        return self.default_baseline if baselines is None else "given"
+        if baselines is not None:
+            return "given"
+        return (
+            "the layer at zero" if self.layer is not None and self.layer_baselines_of_inputs else self.default_baseline
+        )
 
     def _call(
         self,
@@ -239,7 +297,10 @@ class Attribution(ABC):
             if self.layer is not None and isinstance(self._function, FromLayer):
                 given = read_call(inputs, additional, check=False).prepared(create_graph=create_graph)
                 arguments = self._function.outputs_at(given, create_graph=create_graph)
-                baselines = self._function.baselines_at(baselines, given)
+                of_inputs = self.layer_baselines_of_inputs
+                baselines = self._function.baselines_at(
+                    baselines, given, create_graph=create_graph, of_inputs=of_inputs
+                )
                 inputs, additional = arguments.positional, arguments.keyword
             else:
                 arguments = read_call(inputs, additional).prepared(create_graph=create_graph)
@@ -253,9 +314,12 @@ class Attribution(ABC):
         model = self._function
         if not create_graph and isinstance(model, PARALLEL):
             model = unwrap_parallel(model)
-        return self._admit(
-            AttributionCall(model, inputs, additional, arguments, target, read, create_graph, wants_outputs)
-        )
+        try:
+            return self._admit(
+                AttributionCall(model, inputs, additional, arguments, target, read, create_graph, wants_outputs)
+            )
+        except InputError as error:
+            raise without_batch(model, arguments) or error from error
 
     def _admit(self, call: AttributionCall) -> AttributionCall:
         """The last word before the model is run, and before its state is guarded."""
@@ -267,11 +331,6 @@ class Attribution(ABC):
 
     def _delta(self, call: AttributionCall, computed: Computed) -> tuple[Tensor, Tensor]:
         """Σ attribution − (F(x) − F(x′)), and F(x) − F(x′) itself."""
-        if not getattr(self, "multiply_by_inputs", True):
-            raise ConfigurationError(
-                "multiply_by_inputs=False: attributions without the factor x − x′ do not add up to F(x) − F(x′), so "
-                "that they have no completeness error."
-            )
         arguments = call.arguments
         all_references = computed.references or (call.baselines,)
 
@@ -281,10 +340,20 @@ class Attribution(ABC):
                 return self._score(run(call.model, arguments, features), call.target, arguments.batch)
 
         with torch.inference_mode(mode=False), torch.no_grad():
-            at_baseline = torch.stack([scores_at(reference) for reference in all_references]).mean(0)
-            difference = (scores_at(arguments.features) - at_baseline).movedim(0, -1)
-            total = summed(computed.attributions, difference.dim(), difference.dtype)
-        return total - difference, difference
+            at_baseline = torch.stack([self._limit(scores_at, r, arguments.features) for r in all_references]).mean(0)
+            return _gap(computed.attributions, scores_at(arguments.features), at_baseline)
+
+    def _limit(
+        self, scores_at: Callable[[Sequence[Tensor]], Tensor], start: Sequence[Tensor], end: Sequence[Tensor]
+    ) -> Tensor:
+        """F at the start of the path; where that is 0/0, as of B-cos networks at zero, its limit along the path."""
+        scores = scores_at(start)
+        undefined = scores.isnan()
+        if not bool(undefined.any()):
+            return scores
+        # At zero, a number this small is far from underflow and changes what is homogeneous by less than rounding.
+        near = [a + torch.finfo(b.dtype).eps ** 2 * (b - a) for a, b in zip(start, end, strict=True)]
+        return torch.where(undefined, scores_at(near), scores)
 
 
 class SinglePass(Attribution):
@@ -301,9 +370,20 @@ class SinglePass(Attribution):
         return Computed([self._combine(x, g) for x, g in pairs], done.outputs)
 
 
+def _gap(attributions: Sequence[Tensor], scores: Tensor, at_baseline: Tensor) -> tuple[Tensor, Tensor]:
+    """Σ attribution − (F(x) − F(x′)), and F(x) − F(x′) itself; for the target "all", outputs come first in both."""
+    difference = (scores - at_baseline).movedim(0, -1)
+    return summed(attributions, difference.dim(), difference.dtype) - difference, difference
+
+
 def private_generator() -> torch.Generator:
-    """A method's own: a call leaves the global random state as it was, and yet no two calls draw the same."""
-    return torch.Generator().manual_seed(int(torch.randint(2**62, ())))
+    """A method's own, seeded from the global random state, which stays as it is: no two calls draw the same.
+
+    Two methods that are made from the same state do: give them generators of their own.
+    """
+    generator = torch.Generator()
+    generator.set_state(torch.get_rng_state())
+    return generator.manual_seed(int(torch.randint(2**62, (), generator=generator)))
 
 
 def _spoken(value: Any) -> str:

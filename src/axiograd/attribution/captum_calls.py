@@ -16,9 +16,9 @@ _Call = TypeVar("_Call", bound=Callable[..., Any])
 def called_as_in_captum(*order: str) -> Callable[[_Call], _Call]:
     """Let `attribute(self, inputs, target)` also be called with all its arguments in Captum's `order`.
 
-    Two positional arguments are inputs and target, as everywhere here. Three or more are in Captum's order, and so is
-    one that can only be a baseline: floats in the inputs' dimensions, or a float. The function is kept as
-    ``__wrapped__``, by which Captum's NoiseTunnel calls it.
+    Two positional arguments are inputs and target, as everywhere here. Three or more are in Captum's order, and so are
+    two where the target is named, or where the second can only be a baseline: floats in the inputs' dimensions, or a
+    float. The function is kept as ``__wrapped__``, by which Captum's NoiseTunnel calls it.
 
     >>> @called_as_in_captum("baselines", "target")
     ... def attribute(method, inputs, target=None, *, baselines=None):
@@ -27,14 +27,17 @@ def called_as_in_captum(*order: str) -> Callable[[_Call], _Call]:
     {'target': 3, 'baselines': None}
     >>> attribute(None, 1.0, 0, 3)
     {'target': 3, 'baselines': 0}
-    >>> attribute(None, 1.0, 0.5, target=3)
-    {'target': 3, 'baselines': 0.5}
+    >>> attribute(None, 1.0, 0, target=3)
+    {'target': 3, 'baselines': 0}
+    >>> attribute(None, 1.0, 0.5)
+    {'target': None, 'baselines': 0.5}
     """
 
     def decorate(function: _Call) -> _Call:
         @functools.wraps(function)
         def attribute(self: Any, inputs: Any, *further: Any, **named: Any) -> Any:
-            if len(further) > 1 or (further and order[0] == "baselines" and _is_baseline(further[0], inputs)):
+            certain = len(further) > 1 or "target" in named
+            if further and (certain or (order[0] == "baselines" and _is_baseline(further[0], inputs))):
                 if len(further) > len(order):
                     raise ConfigurationError(
                         f"attribute takes {', '.join(order)} after the inputs, got {len(further)} arguments."

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from axiograd._calls import Call, Model, zeros_like
+from axiograd.attribution._chunks import rows_at_once
 from axiograd.attribution._path import PathMethod, PathStep, integrate
 from axiograd.attribution.base import AttributionCall, Computed, private_generator
 from axiograd.attribution.integrated_gradients import check_count, check_rows
@@ -58,8 +59,9 @@ class ExpectedGradients(PathMethod):
         drawn = self._draw(call.arguments, generator)
         alphas = torch.rand(self.n_samples, call.arguments.batch, generator=generator, dtype=torch.float64)
         steps = [PathStep(r, alpha, 1 / self.n_samples) for r, alpha in zip(drawn, alphas.unbind(), strict=True)]
+        rows = rows_at_once(call, self.n_samples, self.internal_batch_size)
         outputs = run(call.model, call.arguments, call.arguments.features) if call.wants_outputs else None
-        return Computed(integrate(self, call, steps, self.internal_batch_size), outputs, drawn)
+        return Computed(integrate(self, call, steps, rows), outputs, drawn)
 
     def _draw(self, arguments: Call, generator: torch.Generator | None) -> list[tuple[Tensor, ...]]:
         features, batch = arguments.features, arguments.batch

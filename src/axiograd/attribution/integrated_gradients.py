@@ -12,6 +12,7 @@ from torch import Tensor
 
 from axiograd._calls import Call, Model
 from axiograd._typing import Inputs, Target
+from axiograd.attribution._chunks import rows_at_once
 from axiograd.attribution._path import PathMethod, PathStep, integrate
 from axiograd.attribution.base import AttributionCall, Computed
 from axiograd.attribution.captum_calls import called_as_in_captum
@@ -27,11 +28,15 @@ class IntegratedGradients(PathMethod):
 
     At most ``internal_batch_size`` samples × steps are in memory at once, so memory does not grow with n_steps.
     With ``multiply_by_inputs=False`` the factor xᵢ − x′ᵢ is left out: the average gradient along the path.
+    With ``layer=`` the path goes from layer(x′) to layer(x), where x′ is zero by default (of token ids: id 0). A tensor
+    in the dimensions of the layer's output, and not of the inputs, is a baseline of that output.
 
     >>> x = torch.tensor([[1.0, 2.0]])
     >>> IntegratedGradients(lambda x: (x**3).sum(1), n_steps=2).attribute(x, baselines=1.0)
     tensor([[0., 7.]])
     """
+
+    layer_baselines_of_inputs = True
 
     def __init__(
         self,
@@ -96,8 +101,9 @@ class IntegratedGradients(PathMethod):
             PathStep(call.baselines, torch.tensor(alpha, dtype=torch.float64), float(weight))
             for alpha, weight in zip(nodes, weights, strict=True)
         ]
+        rows = rows_at_once(call, self.n_steps, self.internal_batch_size)
         outputs = run(call.model, call.arguments, call.arguments.features) if call.wants_outputs else None
-        return Computed(integrate(self, call, steps, self.internal_batch_size), outputs)
+        return Computed(integrate(self, call, steps, rows), outputs)
 
     def _read_baselines(self, baselines: Any, arguments: Call) -> tuple[Tensor, ...]:
         return arguments.fill(baselines, "baselines")

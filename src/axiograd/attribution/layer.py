@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
 from typing import Any, TypeAlias
 
 import torch
@@ -17,7 +16,7 @@ from axiograd._calls import Call, Model, is_floating
 from axiograd._names import choose_from
 from axiograd._state import PARALLEL, compiled_from, modules_behind
 from axiograd.attribution.passes import attribution_pass
-from axiograd.errors import BaselineError, ConfigurationError, InputError
+from axiograd.errors import ConfigurationError, InputError
 
 #: A module of the model, by its name or itself, or several.
 Layer: TypeAlias = str | nn.Module | Sequence[str | nn.Module]
@@ -122,23 +121,33 @@ class FromLayer(nn.Module):
         n = len(values)
         return Call((*values, *arguments.positional), arguments.keyword, tuple(range(n)), n == 1, n)
 
-    def baselines_at(self, baselines: Any, arguments: Call) -> Any:
-        """Baselines for the layer's output; token ids are inputs, and become what the layer returns for them."""
-        given = baselines if isinstance(baselines, tuple | list) else (baselines,)
-        by_name = isinstance(baselines, dict)
-        values = list(baselines.values()) if by_name else [v for v in given if v is not None]
-        if not values or not all(isinstance(v, Tensor) and not v.is_floating_point() and v.dim() > 1 for v in values):
+    def baselines_at(
+        self, baselines: Any, arguments: Call, *, create_graph: bool = False, of_inputs: bool = False
+    ) -> Any:
+        """Baselines for the layer's output; token ids are inputs, and become what the layer returns for them.
+
+        With ``of_inputs`` that is so for all that can be inputs: None (zero), numbers, and tensors in their dimensions.
+        """
+        by_name = isinstance(baselines, Mapping)
+        given = list(baselines.values()) if by_name else baselines
+        values = [v for v in (given if isinstance(given, tuple | list) else [given]) if v is not None]
+        ids = [isinstance(v, Tensor) and not v.is_floating_point() and v.dim() > 1 for v in values]
+        if not (of_inputs and self._are_inputs(baselines, arguments)) and not (ids and all(ids)):
             return baselines
-        positional, keyword = list(arguments.positional), dict(arguments.keyword)
-        for slot, value in baselines.items() if by_name else enumerate(given):
-            if value is None:
-                continue
-            place: Any = keyword if by_name else positional
-            if (slot not in keyword) if by_name else slot >= arguments.n_inputs:
-                raise BaselineError(f"a baseline for the input {slot!r}, which the call does not have.")
-            place[slot] = value.to(place[slot].device).expand_as(place[slot])
-        found = self.outputs_at(replace(arguments, positional=tuple(positional), keyword=keyword))
-        return tuple(found.features)
+        return self.outputs_at(arguments.at(baselines), create_graph=create_graph).features
+
+    def _are_inputs(self, baselines: Any, arguments: Call) -> bool:
+        """Whether baselines have the dimensions of the inputs; if not, they are meant for the layer's output."""
+        if isinstance(baselines, Mapping):
+            return True
+        several = isinstance(baselines, tuple | list)
+        if several and len(baselines) != arguments.n_inputs:
+            return False
+        slots = range(arguments.n_inputs) if several else arguments.slots or (0,)
+        values = arguments.values()
+        places = [arguments.keyword[s] if isinstance(s, str) else values[s] for s in slots]
+        pairs = zip(baselines if several else [baselines] * len(places), places, strict=True)
+        return all(not isinstance(value, Tensor) or _fits(value, place) for value, place in pairs)
 
     def _run(self, arguments: Call, hook: Callable[[Any], Any], *, create_graph: bool) -> None:
         """One pass by which nothing changes; the pass that counts draws the same numbers again."""
@@ -197,6 +206,15 @@ class FromLayer(nn.Module):
             f"the layer {self.title} returned {how} floating-point tensors than the {self.count or 1} that are given: "
             "make a new method for calls of another kind."
         )
+
+
+def _fits(value: Tensor, place: Tensor) -> bool:
+    """Whether a tensor can stand for an input: of its kind, in its dimensions, one row for all or one for each."""
+    if value.dim() == 0:
+        return True
+    sizes = zip(value.shape, place.shape, strict=False)
+    alike = value.dim() == place.dim() and value.is_floating_point() == place.is_floating_point()
+    return alike and all(own in {1, size} for own, size in sizes)
 
 
 def _found(model: Model, layer: str | nn.Module) -> nn.Module:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from math import inf, isfinite
 from types import TracebackType
@@ -23,7 +23,7 @@ from axiograd._state import (
     preserved_buffers,
     with_buffers,
 )
-from axiograd.errors import DisconnectedError, NotFiniteError
+from axiograd.errors import DisconnectedError, InputError, NotFiniteError
 from axiograd.homogeneity.tracing.failure import wrong_format
 from axiograd.homogeneity.tracing.private_torch import branches_run_plainly
 
@@ -59,10 +59,24 @@ def run(model: Model, arguments: Call, features: Sequence[Tensor]) -> Any:
     try:
         return arguments.call(model, [x if compiled and x.is_leaf else x.clone() for x in features])
     except RuntimeError as error:
-        wrong = wrong_format(model, features, error)
+        wrong = wrong_format(model, features, error) or without_batch(model, arguments)
         if wrong is None:
             raise
         raise wrong from error
+
+
+def without_batch(model: Model, arguments: Call) -> InputError | None:
+    """What to do about one sample that is not in a batch, None if the model fails on a batch of it too."""
+    features = arguments.features
+    with suppress(Exception), attribution_pass(model, features[0].device, create_graph=False, preserve=True):
+        with torch.no_grad():
+            arguments.call(model, [x[None].clone() for x in features])
+        shapes = ", ".join(str(tuple(x.shape)) for x in features)
+        return InputError(
+            f"the batch dimension is missing: the model fails on an input of shape {shapes}, and takes it as a batch "
+            "of one, x[None]."
+        )
+    return None
 
 
 def differentiate(model: Model, arguments: Call, score: Score, *, create_graph: bool) -> Pass:

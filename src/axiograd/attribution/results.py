@@ -13,7 +13,7 @@ from axiograd._notebook import shown_by
 from axiograd._typing import Attributions, Target
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Explanation:
     """The outputs of one forward pass and the attributions of the scores that the target selects from them.
 
@@ -31,7 +31,7 @@ class Explanation:
     #: What was explained, as it was given.
     inputs: Any = None
     #: Of a lifted network: what `energy` calls.
-    energy_of: Callable[[], Tensor] | None = field(default=None, repr=False, compare=False)
+    energy_of: Callable[[], Tensor] | None = field(default=None, repr=False)
 
     _repr_html_ = shown_by("explanation_html")
 
@@ -59,7 +59,7 @@ def relative_to(delta: Tensor, scale: float) -> Tensor:
     return delta.abs() / scale if scale > 0 else torch.where(delta == 0, 0.0, torch.inf).to(delta)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Completeness:
     """How far attributions are from adding up to F(x) − F(x′), per sample and relative to the outputs' scale.
 

@@ -180,11 +180,13 @@ def judged(model: nn.Module, data: Set, n: int, *, certified: bool) -> dict[str,
         methods = {"X-Gradient": axiograd.XGradient(model, layer=data.layer), **methods}
     found: dict[str, Any] = {}
     maps: dict[str, Tensor] = {}
+    # Embeddings of zero, from where X-Gradient starts: a baseline in their dimensions, and not in those of words.
+    baseline = torch.zeros(1, 1, 1) if data.layer else None
     for name, method in methods.items():
         inputs = data.call(x) if data.layer else x
-        attribution = method.attribute(inputs, target)
+        attribution = method.attribute(inputs, target, baselines=baseline)
         maps[name] = data.tokens(attribution)
-        relative = method.completeness(inputs, target).relative
+        relative = method.completeness(inputs, target, baselines=baseline).relative
         found[name] = {"completeness": float(relative.mean())}
     inner = getattr(model, "model", model)
     if hasattr(inner, "blocks"):
