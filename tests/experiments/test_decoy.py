@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from axiograd.attribution import contextual_decomposition
 from axiograd.datasets import TensorData
-from axiograd.errors import ConfigurationError, DataMissingError
+from axiograd.errors import ConfigurationError, DataMissingError, StorageError
 from axiograd.experiments import decoy
 from axiograd.experiments.confounded import OPPONENT, colours, load, opponent, patches, split
 from axiograd.experiments.decoy import DecoySize, choose
@@ -162,7 +162,7 @@ def test_an_interrupted_run_resumes_and_ends_the_same(small, tmp_path, monkeypat
     assert {row[0] for row in done.table.rows} == {256, 128}
     small(seeds=2, methods=("none-x",), subset_methods=())
     assert trained[-1] == ("no prior", 256, 1)
-    with pytest.raises(ConfigurationError, match=r"epochs \(there: 1, here: 2\)"):
+    with pytest.raises(StorageError, match=r"epochs \(there: 1, here: 2\)"):
         small(epochs=2)
 
 

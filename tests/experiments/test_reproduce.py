@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from axiograd.errors import ConfigurationError
+from axiograd.errors import ConfigurationError, StorageError
 from axiograd.experiments.item import Item, Plan, Setting, Table, Work
 from axiograd.experiments.records import read
 from axiograd.experiments.reproduce import ITEMS, ProcessShare, find, run
@@ -124,7 +124,7 @@ def test_two_stages_in_one_process(tmp_path):
 
 def test_other_settings_are_refused(tmp_path):
     Counting().run(tmp_path)
-    with pytest.raises(ConfigurationError, match=r"power \(there: 2, here: 3\)"):
+    with pytest.raises(StorageError, match=r"power \(there: 2, here: 3\)"):
         Counting(settings={"power": 3}).run(tmp_path)
 
 
