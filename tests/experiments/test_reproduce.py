@@ -178,6 +178,6 @@ def test_a_killed_process_leaves_its_pieces(tmp_path):
 
 def test_what_a_killed_process_was_writing_is_removed(tmp_path):
     (tmp_path / "counting").mkdir()
-    (tmp_path / "counting" / ".real.json.0123abcd").write_text("{")
+    (tmp_path / "counting" / ".real.json.tmp").write_text("{")
     Counting().run(tmp_path)
-    assert not (tmp_path / "counting" / ".real.json.0123abcd").exists()
+    assert not (tmp_path / "counting" / ".real.json.tmp").exists()
