@@ -104,21 +104,25 @@ def _contradiction(probe: ModelProbe, degree: float, *, exact: bool) -> Violatio
         start = [d if exact else BEYOND_EPSILONS * d for d in directions]
         try:
             found = _refuted_at(name, probe.at(start), probe, degree, exact=exact)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever the user's code raises
             if _NO_GRADIENT.search(str(error)):
                 return _violation("autograd", f"On {name}, autograd has no gradient: {error}")
-            if name == EXAMPLE and exact:
-                raise _own_failure(probe, error) from error
-            continue  # a model may refuse inputs unlike the example
+            if name == EXAMPLE:
+                _require_outputs(probe)
+            continue  # a model may refuse inputs unlike the example, and torch.cond gradients of branches
         if found is not None:
             return found
     return None
 
 
-def _own_failure(probe: ModelProbe, error: Exception) -> Exception:
-    if isinstance(error, InputError):
-        return error
-    return wrong_format(probe.model, probe.directions(), error) or fails_itself(error)
+def _require_outputs(probe: ModelProbe) -> None:
+    """Raise if the model does not run on the example."""
+    try:
+        probe.outputs(probe.directions())
+    except InputError:
+        raise
+    except Exception as error:
+        raise wrong_format(probe.model, probe.directions(), error) or fails_itself(error) from error
 
 
 def _refuted_at(name: str, point: Point, probe: ModelProbe, degree: float, *, exact: bool) -> Violation | None:
