@@ -24,7 +24,7 @@ def test_a_text_file(folder, tmp_path):
     out.mkdir()
     (out / "text-0001.svg").write_text("of an earlier run with more texts")
     (out / "text-mine.svg").write_text("not ours")
-    how = ("--method", "integrated-gradients", "--steps", "50", "--target", "good", "--versus", "bad")
+    how = ("--steps", "50", "--target", "good", "--versus", "bad")
     done = axiograd("explain", f"hf:{folder}", review, *how, "--out", out, "--json")
     assert done.code == 0, done.err
     answer = json.loads(done.out)
@@ -34,7 +34,6 @@ def test_a_text_file(folder, tmp_path):
         review.read_text().strip(),
         "good",
         versus="bad",
-        method="integrated-gradients",
     )
     found = answer["texts"][0]
     assert [w["text"] for w in found["words"]] == [w.text for w in expected.words]

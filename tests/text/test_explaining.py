@@ -31,7 +31,7 @@ def values(explanation):
 
 @pytest.fixture(scope="module")
 def lifted():
-    return axiotext.explain(sequence_classifier(), word_pieces(), TEXTS, target="good")
+    return axiotext.explain(sequence_classifier(), word_pieces(), TEXTS, target="good", method="x-gradient")
 
 
 def test_a_lifted_classifier_is_input_x_gradient_plus_energy(lifted):
@@ -78,7 +78,7 @@ def test_texts_words_and_special_tokens(lifted):
 
 def test_beside_other_texts_a_text_is_explained_as_alone(lifted):
     model, tokenizer = sequence_classifier(), word_pieces()
-    alone = axiotext.explain(model, tokenizer, TEXTS[1], target=1)
+    alone = axiotext.explain(model, tokenizer, TEXTS[1], target=1, method="x-gradient")
     torch.testing.assert_close(values(alone), values(lifted[1]), rtol=1e-4, atol=1e-5)
     assert alone.score == pytest.approx(lifted[1].score, rel=1e-5)
 
@@ -106,6 +106,18 @@ def test_integrated_gradients_are_captums(baseline):
     torch.testing.assert_close(values(found[0]), theirs.detach(), rtol=1e-6, atol=1e-8)
     assert found[0].energy is None
     assert found[0].baseline == ("embeddings of zero" if baseline is None else "[MASK]")
+
+
+def test_integrated_gradients_with_fifty_steps_are_the_default():
+    model, tokenizer = sequence_classifier(), word_pieces()
+    found = axiotext.explain(model, tokenizer, TEXTS[0], target="good")
+    assert found.method == "Integrated Gradients (50)"
+    nodes = (torch.arange(400, dtype=torch.double) + 0.5) / 400
+    wide = copy.deepcopy(model).double()
+    x = wide.get_input_embeddings()(tokenizer(TEXTS[0], return_tensors="pt")["input_ids"]).detach()
+    points = (nodes[:, None, None] * x).requires_grad_()
+    gradient = torch.autograd.grad(wide(inputs_embeds=points).logits[:, 1].sum(), points)[0].mean(0)
+    torch.testing.assert_close(values(found), (x[0] * gradient).sum(1), rtol=1e-3, atol=1e-4)
 
 
 def test_one_label_rather_than_another_is_the_difference():
@@ -250,7 +262,7 @@ def test_a_homogeneous_model_is_not_lifted():
             return self.head((h * attention_mask[..., None]).sum(1))
 
     model = Bag()
-    found = axiotext.explain(model, word_pieces(), TEXTS, target=1)
+    found = axiotext.explain(model, word_pieces(), TEXTS, target=1, method="x-gradient")
     steps = axiotext.explain(model, word_pieces(), TEXTS, target=1, method="integrated-gradients")
     for a, b in zip(found, steps, strict=True):
         assert a.energy is None
@@ -304,7 +316,7 @@ def test_what_cannot_be_meant_is_refused():
     with pytest.raises(ConfigurationError, match="prefix= is for encoder-decoders"):
         explain(model, tokenizer, TEXTS, prefix="the")
     with pytest.raises(ConfigurationError, match="baseline= is for integrated-gradients"):
-        explain(model, tokenizer, TEXTS, baseline="pad")
+        explain(model, tokenizer, TEXTS, method="x-gradient", baseline="pad")
     with pytest.raises(ConfigurationError, match="not a token of the tokenizer"):
         explain(model, tokenizer, TEXTS, method="integrated-gradients", baseline="nothing")
     with pytest.raises(ConfigurationError, match="did you mean 'integrated-gradients'"):
@@ -320,7 +332,7 @@ def test_what_cannot_be_meant_is_refused():
 @pytest.mark.parametrize("batch_size", [1, 2])
 def test_one_proof_is_for_all_lengths(monkeypatch, batch_size):
     """Texts of four lengths, in batches and one by one; each as it is explained alone, by a proof of its own."""
-    from axiograd.attribution._proof import Memory
+    from axiograd.homogeneity import remembered
 
     model, tokenizer = sequence_classifier(), word_pieces()
     texts = [
@@ -329,10 +341,10 @@ def test_one_proof_is_for_all_lengths(monkeypatch, batch_size):
         "A wonderful film, truly wonderful!",
         "a thin plot, with warm actors, truly warm",
     ]
-    alone = [axiotext.explain(model, tokenizer, text, target=1) for text in texts[1:3]]
-    proofs, keep = [], Memory.keep
-    monkeypatch.setattr(Memory, "keep", lambda *given: proofs.append(given[1]) or keep(*given))
-    found = axiotext.explain(model, tokenizer, texts, target=1, batch_size=batch_size)
+    alone = [axiotext.explain(model, tokenizer, text, target=1, method="x-gradient") for text in texts[1:3]]
+    proofs, prove = [], remembered.prove
+    monkeypatch.setattr(remembered, "prove", lambda *given, **how: proofs.append(prove(*given, **how)) or proofs[-1])
+    found = axiotext.explain(model, tokenizer, texts, target=1, method="x-gradient", batch_size=batch_size)
     assert len(proofs) == 1
     assert any("[1]" in words for words in proofs[0].certificate.dynamic)
     for one, expected in zip(found[1:3], alone, strict=True):

@@ -1,4 +1,4 @@
-"""How many rows go through a model at once, and in which order of memory: as a processor likes them."""
+"""In which order of memory images go through a model: as a processor likes them."""
 
 from __future__ import annotations
 
@@ -11,29 +11,8 @@ from axiograd._calls import Model, logits
 from axiograd._state import all_modules
 
 _IMAGE_DIMS = 4
-#: Numbers of one pass on a processor, eight photos: with 64, which overflow its caches, each costs SqueezeNet twice as
-#: much.
-_NUMBERS = 1_250_000
-#: Numbers of one pass at most, sixty-four photos, and the least and the most copies.
-_MOST, _LEAST_ROWS, _MOST_ROWS = 10_000_000, 8, 512
 #: Of the largest output: far above what another order of summation does, far below what other pixels do.
 _ROUNDING = 1e-2
-
-
-def copies_per_pass(model: Model, inputs: Tensor) -> int:
-    """As many copies as a processor's caches like; more where the weights of linear layers, read once a pass, are many.
-
-    >>> copies_per_pass(nn.Conv2d(3, 8, 3), torch.zeros(1, 3, 224, 224))
-    8
-    >>> copies_per_pass(nn.Linear(3 * 224 * 224, 100), torch.zeros(1, 3, 224, 224))
-    66
-    """
-    numbers = max(inputs[:1].numel(), 1)
-    wanted = _MOST
-    if inputs.device.type == "cpu":
-        linear = sum(m.in_features * m.out_features for m in all_modules(model) if isinstance(m, nn.Linear))
-        wanted = min(max(linear, _NUMBERS), _MOST)
-    return min(max(wanted // numbers, _LEAST_ROWS), _MOST_ROWS)
 
 
 def prefers_channels_last(model: Model, inputs: Tensor) -> bool:

@@ -21,18 +21,16 @@ from axiograd.attribution import (
     IntegratedGradients,
     XGradient,
 )
+from axiograd.attribution.methods import METHODS
 from axiograd.axioms.auditing import AxiomReport, audit
 from axiograd.axioms.axioms import AXIOMS
 from axiograd.axioms.networks import N_FEATURES
 
 #: What can be audited, by name, with its title in the table.
 TITLES: Mapping[str, str] = {
-    "integrated-gradients": "Integrated Gradients",
-    "expected-gradients": "Expected Gradients",
-    "expected-gradients-1": "Expected Gradients (1)",
-    "input-x-gradient": "Input×Gradient",
-    "gradient": "Gradient",
-    "x-gradient": "X-Gradient",
+    **{name: METHODS[name].title for name in ("integrated-gradients", "expected-gradients")},
+    "expected-gradients-1": METHODS["expected-gradients"].titled(1),
+    **{name: METHODS[name].title for name in ("input-x-gradient", "gradient", "x-gradient")},
     "deeplift": "DeepLIFT",
     "lrp": "LRP",
     "gradient-shap": "GradientShap (5)",

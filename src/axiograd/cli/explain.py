@@ -71,7 +71,8 @@ def explain(
 
     X-Gradient (the default) is exact and takes one backward pass, on models that `axiograd check` certifies. For
     others convert the model first, or take another method. Several methods are compared side by side, with what
-    each of them cost. The baseline is zero, in the space that the model sees; every output says what that is.
+    each of them cost. The baseline is zero, in the space that the model sees; every output says what that is. Texts
+    are explained by Integrated Gradients unless another method is named.
 
     `axiograd explain xsqueezenet1_1 cat.jpg dog.jpg --weights stripped.safetensors`
 
@@ -103,7 +104,7 @@ def explain(
                 output,
                 spec,
                 inputs,
-                method=names[0],
+                method=names[0] if methods else "integrated-gradients",
                 target=target,
                 versus=versus,
                 column=column,

@@ -31,7 +31,7 @@ def explain(
     at: int | str | None = None,
     prefix: str | Sequence[str] = "",
     task: Task | None = None,
-    method: str = "x-gradient",
+    method: str = "integrated-gradients",
     steps: int = 50,
     baseline: str | None = None,
     layer: Layer | None = None,
@@ -44,10 +44,10 @@ def explain(
 
     Sequence classifiers explain a label (by number or name, one for all texts or a list), token classifiers the label
     of the word ``at`` (a place in the text, or words of it), causal models the next token, encoder-decoders the token
-    that comes after ``prefix``; without a target, what the model says itself. X-Gradient is exact for models that are
-    homogeneous from their embeddings on; any other is lifted there, and says how much of the score is the energy part.
-    ``method="integrated-gradients"`` and the others of `axiograd.attribution.methods` take the model as it is, with a
-    ``baseline`` of zero embeddings or a token ("pad", "mask", or one of the tokenizer's).
+    that comes after ``prefix``; without a target, what the model says itself. The default is Integrated Gradients with
+    50 ``steps`` from a ``baseline`` of zero embeddings or a token ("pad", "mask", or one of the tokenizer's).
+    ``method="x-gradient"`` is the same in one pass for models that are homogeneous from their embeddings on; any other
+    is lifted there, and says how much of the score is the energy part, which depends on the sizes of embeddings alone.
 
     Texts longer than the model takes, or than ``max_length``, are read in windows that overlap, and explained by the
     mean of their scores; causal models see the end.

@@ -7,11 +7,11 @@ from typing import Any
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-import axiograd.attribution
 import axiograd.datasets
 import axiograd.models
 import axiograd.priors
 from axiograd._user_code import locate
+from axiograd.attribution.methods import METHODS
 from axiograd.datasets import PIXELS, Preprocess
 from axiograd.datasets.table import is_table
 from axiograd.errors import ConfigurationError
@@ -163,7 +163,7 @@ def build_loss(config: TrainingConfig) -> Any:
     if loss.prior is None:
         return task
     priors = {name: one for name, one in vars(axiograd.priors).items() if inspect.isclass(one)}
-    methods = {name: one for name, one in vars(axiograd.attribution).items() if inspect.isclass(one)}
+    methods = {key: one.method for one in METHODS.values() for key in (one.name, one.method.__name__)}
     prior = _call(find_factory(loss.prior, "loss.prior", priors), loss.prior_options, "loss.prior_options")
     return AttributionLoss(
         task,
