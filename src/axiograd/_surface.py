@@ -1,4 +1,4 @@
-"""The public names; `axiograd` itself loads them when the first one is asked for, as torch takes seconds to import."""
+"""The public names; `axiograd` reads this list and imports each one when it is asked for."""
 
 # ruff: noqa: PLC0414  # `x as x` is how a name is made public
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from axiograd._calls import Call, LinearTarget, Model, logits, zeros_like
-from axiograd._state import unwrap
+from axiograd._state import describe_mode, unwrap
 from axiograd._typing import Target
 from axiograd.attribution._euler import Gap, InexactWarning, euler_gap
 from axiograd.attribution.base import Attribution, AttributionCall, Computed
@@ -22,8 +22,9 @@ from axiograd.attribution.layer import FromLayer, Layer
 from axiograd.attribution.passes import Pass, adds_up
 from axiograd.attribution.results import Explanation
 from axiograd.errors import BaselineError, ConfigurationError, NotHomogeneousError
-from axiograd.homogeneity import Certificate, certified, forget
+from axiograd.homogeneity import Certificate
 from axiograd.homogeneity.conversion.lift import Lifted, energy_share
+from axiograd.homogeneity.remembered import certified, forget
 
 
 class XGradient(Attribution):
@@ -144,8 +145,10 @@ class XGradient(Attribution):
         if certificate.degree is None or not certificate.ok:
             function = self._function
             what = f", from the layer {function.title} on," if isinstance(function, FromLayer) else ""
+            training = describe_mode(unwrap(self.model)) in {"train", "mixed"}
+            mode = "The model is in training mode: call eval() first to explain its predictions.\n" if training else ""
             raise NotHomogeneousError(
-                f"X-Gradient is exact only for homogeneous models, and this one{what} is not certified.\n"
+                f"{mode}X-Gradient is exact only for homogeneous models, and this one{what} is not certified.\n"
                 f"{certificate}\n"
                 "Convert it with axiograd.to_xdnn(model, example_inputs), or use InputXGradient or IntegratedGradients."
             )

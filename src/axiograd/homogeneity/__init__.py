@@ -17,6 +17,5 @@ from axiograd.homogeneity.conversion import (
     energy_share as energy_share,
     to_xdnn as to_xdnn,
 )
-from axiograd.homogeneity.remembered import ReadOut as ReadOut, certified as certified, forget as forget
 from axiograd.homogeneity.rules.registry import rule as rule
 from axiograd.homogeneity.verification import Verification as Verification, verify as verify

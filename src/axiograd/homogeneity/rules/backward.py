@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from torch import Tensor
-from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from axiograd.homogeneity.rules.call import Call
 from axiograd.homogeneity.rules.distinct import disjoint_windows, distinct, distinct_together, no_overlap
@@ -97,6 +96,8 @@ def _strided_write(call: Call) -> tuple[str, str] | None:
 
 @_check("aten::as_strided", "aten::as_strided_copy")
 def _strided_read(call: Call) -> tuple[str, str] | None:
+    from torch.fx.experimental.symbolic_shapes import statically_known_true  # brings SymPy, which takes its time
+
     base = argument(call.node, "self").meta.get("val")
     size, stride = argument(call.node, "size"), argument(call.node, "stride")
     start = argument(call.node, "storage_offset", base.storage_offset())
