@@ -2,8 +2,9 @@
 
     python benchmarks/first_calls.py > benchmarks/results/first-calls.md
 
-One thread, processor time, calls interleaved with Captum's. "first" is the first call on a model, which proves it; "kept" the mean
-of calls 2 to 13 of one object; "new" the mean of twelve objects on a known model; "certify" is in calls of a kept object.
+One thread, processor time, calls interleaved with Captum's. "first" is the first call on a model, which proves it;
+"kept" the mean of calls 2 to 13 of one object; "new" the mean of twelve objects on a known model; "certify" is in calls
+of a kept object.
 """
 
 import subprocess

@@ -118,7 +118,7 @@ class Call:
     def leaves(self, baseline: Any = None) -> Leaves:
         """The same call for a proof: leaves are named; features scale around their baseline, the rest is constant."""
         by_name = not isinstance(self.slots[0], int)
-        inputs = self.keyword.items() if by_name else enumerate(self.positional)
+        inputs: Iterable[tuple[int | str, Any]] = self.keyword.items() if by_name else enumerate(self.positional)
         baselines = _baselines(baseline, list(inputs)[: self.n_inputs])
         found: list[Leaf] = []
         for place, value in enumerate(self.positional):
