@@ -280,16 +280,3 @@ def test_a_folder_that_cannot_be_written_is_named_before_the_model_is_read(photo
     assert done.code == 3
     assert "Cannot write to the folder" in done.err
     assert "nowhere" not in done.err
-
-
-def test_checks_along_the_path_are_no_cost_of_the_method(xdnn, photos, tmp_path, monkeypatch):
-    """A check that takes a second, on a call that takes a few milliseconds."""
-    import time
-
-    from axiograd.attribution import x_gradient
-
-    look = x_gradient.path_gap
-    monkeypatch.setattr(x_gradient, "path_gap", lambda *given: time.sleep(1) or look(*given))
-    options = ("--limit", "1", "--no-figures", "--no-report", "-o", tmp_path / "o", "--json")
-    (cost,) = axiograd("explain", *xdnn, photos, *SMALL, *options).json["costs"]
-    assert cost["seconds"] < 1
