@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from axiograd._locate import cache_home, find, search_path
 from axiograd.errors import ConfigurationError, DataMissingError, StorageError
-from axiograd.runs.tensors import file_sha256, load_tensors
+from axiograd._io import file_sha256, load_tensors
 
 Root = str | os.PathLike[str] | None
 
