@@ -10,16 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from axiograd.datasets.images import (
-    PIXELS,
-    Augment,
-    Preprocess,
-    as_rgb,
-    damage,
-    decode,
-    pillow,
-    refuse_what_is_not_one_photo,
-)
+from axiograd.datasets.images import PIXELS, Augment, DamagedImageError, Preprocess, decode
 from axiograd.datasets.masks import FolderMasks, Meaning
 from axiograd.datasets.tensors import TensorData, check_choice
 from axiograd.errors import ConfigurationError, DataMissingError
@@ -66,7 +57,7 @@ class ImageFiles(Dataset[tuple[Any, ...]]):
         kept = torch.ones(len(files), dtype=torch.bool)
         if on_damaged == "skip":
             with ThreadPoolExecutor() as pool:
-                verdicts = list(pool.map(examine, (path for path, _ in files)))
+                verdicts = list(pool.map(_why_damaged, (path for path, _ in files)))
             self.skipped = tuple(verdict for verdict in verdicts if verdict is not None)
             kept = torch.tensor([verdict is None for verdict in verdicts], dtype=torch.bool)
         # Strings and one tensor: a million tuples of Path objects would be copied into every worker.
@@ -173,16 +164,9 @@ def _hidden(name: str) -> bool:
     return name.startswith(".") or name == "__MACOSX"
 
 
-def examine(path: Path) -> Skipped | None:
-    """Why an image cannot be decoded, or None."""
+def _why_damaged(path: Path) -> Skipped | None:
     try:
-        with pillow().open(path) as image:
-            refuse_what_is_not_one_photo(image)
-            if image.mode in {"I", "I;16", "I;16B", "I;16L", "F"}:
-                as_rgb(image)
-            # For JPEG: the whole stream is read, but only an eighth of the pixels are made.
-            image.draft("RGB", (1, 1))
-            image.load()
-    except damage() as error:
-        return Skipped(path, str(error))
+        decode(path)
+    except DamagedImageError as error:
+        return Skipped(path, str(error.__cause__))
     return None

@@ -165,29 +165,16 @@ def check_column(name: str, table: Columns) -> None:
 
 def as_numbers(cells: Sequence[Any]) -> Array | None:
     """Numbers, NaN where a cell is empty; None where one is a word."""
-    kind = getattr(getattr(cells, "dtype", None), "kind", None)
-    if kind is not None and kind in "fiub":
-        found = np.asarray(cells, dtype=np.float64)
-    elif (quick := _quickly(cells)) is not None:
-        found = quick
-    else:
-        numbers = [_number(cell) for cell in cells]
-        if any(number is None for number in numbers):
-            return None
-        found = np.array(numbers, dtype=np.float64)
-    return None if np.isinf(found).any() else found
-
-
-def _quickly(cells: Sequence[Any]) -> Array | None:
-    """Cells that are all text or all numbers, read in one go where nothing in them is out of the ordinary."""
     try:
-        if all(type(cell) is str for cell in cells):
-            return np.array([cell or "nan" for cell in cells]).astype(np.float64)
-        if all(type(cell) in {float, int} for cell in cells):
-            return np.array(cells, dtype=np.float64)
-    except ValueError:
-        pass
-    return None
+        if getattr(getattr(cells, "dtype", None), "kind", "O") in "fiubOU":
+            found = np.array(cells, dtype=np.float64)
+            return None if np.isinf(found).any() else found
+    except (TypeError, ValueError):
+        pass  # a cell that is empty, or a word
+    numbers = [_number(cell) for cell in cells]
+    if any(number is None or math.isinf(number) for number in numbers):
+        return None
+    return np.array(numbers, dtype=np.float64)
 
 
 def count_empty(cells: Sequence[Any]) -> int:
@@ -282,10 +269,6 @@ class Schema:
                 "a column has no name, as the row numbers that pandas writes: save the table without (index=False), "
                 'or leave the column out (drop = [""]).'
             )
-        if missing != "zero" and (empty := [n for n in names if all(as_word(cell) is None for cell in table[n])]):
-            more = f" and {len(empty) - 8} more" if len(empty) > 8 else ""  # noqa: PLR2004 - enough to find them
-            are = "columns are empty: leave them" if len(empty) > 1 else "column is empty: leave it"
-            raise ConfigurationError(f"{', '.join(map(repr, empty[:8]))}{more}: the {are} out (drop).")
         columns = tuple(Column.fit(n, table[n], missing, category=True if n in categories else None) for n in names)
         if not columns:
             raise ConfigurationError("no column is left to be a feature.")
@@ -514,10 +497,9 @@ def read_columns(path: Path) -> Columns:
 
 
 def _read_text(path: Path) -> Columns:
-    """Cells as they are written; pandas would rename a name that is there twice, and fill up a row that is too short."""
-    is_gzipped = path.name.lower().endswith(".gz")
-    with gzip.open(path, "rb") if is_gzipped else path.open("rb") as raw:
-        file = io.TextIOWrapper(raw, encoding="utf-8-sig", newline="")
+    """Cells as they are written; pandas would rename a name that is there twice, and fill up rows that are too short."""
+    content = gzip.decompress(path.read_bytes()) if path.name.lower().endswith(".gz") else path.read_bytes()
+    with io.StringIO(content.decode("utf-8-sig"), newline="") as file:
         reader = csv.reader(file, delimiter="\t" if ".tsv" in path.name.lower() else ",")
         header = _header([name.strip() for name in next(reader, [])], path)
         rows = []
