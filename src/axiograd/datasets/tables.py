@@ -497,7 +497,7 @@ def read_columns(path: Path) -> Columns:
 
 
 def _read_text(path: Path) -> Columns:
-    """Cells as they are written; pandas would rename a name that is there twice, and fill up rows that are too short."""
+    """Cells as they are written; pandas would rename a name that is there twice, and fill up a row that is short."""
     content = gzip.decompress(path.read_bytes()) if path.name.lower().endswith(".gz") else path.read_bytes()
     with io.StringIO(content.decode("utf-8-sig"), newline="") as file:
         reader = csv.reader(file, delimiter="\t" if ".tsv" in path.name.lower() else ",")
