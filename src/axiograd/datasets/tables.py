@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 
 from axiograd._extras import optional
+from axiograd._io import read_header
 from axiograd._names import choose_from
 from axiograd.datasets.tensors import TensorData, check_choice
 from axiograd.errors import ConfigurationError, DataMissingError, InputError, StorageError
-from axiograd._io import read_header
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 Columns = Mapping[str, Sequence[Any]]

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from axiograd._io import file_sha256, load_tensors
 from axiograd._locate import cache_home, find, search_path
 from axiograd.errors import ConfigurationError, DataMissingError, StorageError
-from axiograd._io import file_sha256, load_tensors
 
 Root = str | os.PathLike[str] | None
 
