@@ -7,7 +7,7 @@ from torch import nn
 from axiograd.homogeneity.conversion.calibration import calibrate
 from axiograd.homogeneity.conversion.example import ExampleCall
 from axiograd.homogeneity.conversion.layers import NormalisedAttention
-from axiograd.homogeneity.conversion.strip import Surgery
+from axiograd.homogeneity.conversion.strip import ModuleStripper
 
 
 class SelfAttention(nn.Module):
@@ -20,7 +20,7 @@ class SelfAttention(nn.Module):
 
 
 def _stripped(model, x):
-    stripped, _ = Surgery().strip(copy.deepcopy(model))
+    stripped, _ = ModuleStripper().strip(copy.deepcopy(model))
     calibrate(stripped, ExampleCall.ensure(stripped, x))
     return stripped
 
@@ -46,7 +46,7 @@ def test_samples_do_not_see_each_other():
 def test_other_widths_masks_and_weights():
     attention = nn.MultiheadAttention(8, 2, kdim=4, vdim=6, batch_first=True)
     query, key, value = torch.randn(2, 3, 8), torch.randn(2, 5, 4), torch.randn(2, 5, 6)
-    stripped, _ = Surgery().strip(attention)
+    stripped, _ = ModuleStripper().strip(attention)
     assert isinstance(stripped, NormalisedAttention)
     mask = torch.zeros(2, 5, dtype=torch.bool)
     mask[:, -1] = True
@@ -58,5 +58,5 @@ def test_other_widths_masks_and_weights():
 
 
 def test_keys_that_are_kept_keep_their_names():
-    stripped, _ = Surgery().strip(nn.MultiheadAttention(8, 2))
+    stripped, _ = ModuleStripper().strip(nn.MultiheadAttention(8, 2))
     assert set(stripped.state_dict()) == {"in_proj_weight", "out_proj.weight", "radius"}

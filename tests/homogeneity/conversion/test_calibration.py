@@ -4,7 +4,7 @@ from torch import nn
 
 from axiograd.homogeneity.conversion.calibration import calibrate, owners_of_functions, patches
 from axiograd.homogeneity.conversion.example import ExampleCall
-from axiograd.homogeneity.conversion.strip import Surgery
+from axiograd.homogeneity.conversion.strip import ModuleStripper
 
 
 class Block(nn.Module):
@@ -23,7 +23,7 @@ class Net(nn.Module):
 
 
 def test_owners_are_found_and_nothing_is_left_behind():
-    net, _ = Surgery().strip(Net())
+    net, _ = ModuleStripper().strip(Net())
     call = ExampleCall.ensure(net, torch.randn(4, 3))
     before = {k: v.clone() for k, v in net.state_dict().items()}
     state = torch.get_rng_state()
@@ -36,7 +36,7 @@ def test_owners_are_found_and_nothing_is_left_behind():
 
 
 def test_calibration_keeps_each_module_in_its_mode():
-    net, _ = Surgery().strip(Net())
+    net, _ = ModuleStripper().strip(Net())
     net.train()
     net.norm.eval()
     calibrate(net, ExampleCall.ensure(net, torch.randn(4, 3)))
@@ -46,12 +46,12 @@ def test_calibration_keeps_each_module_in_its_mode():
 
 def test_a_fresh_batch_norm_is_calibrated_and_a_trained_one_is_not():
     x = torch.randn(64, 3) * 5
-    fresh, _ = Surgery().strip(nn.BatchNorm1d(3))
+    fresh, _ = ModuleStripper().strip(nn.BatchNorm1d(3))
     calibrate(fresh, ExampleCall.ensure(fresh, x))
     torch.testing.assert_close(fresh.running_var, x.square().mean(0))
     trained = nn.BatchNorm1d(3)
     trained(torch.randn(64, 3))
-    stripped, _ = Surgery().strip(trained)
+    stripped, _ = ModuleStripper().strip(trained)
     before = stripped.running_var.clone()
     calibrate(stripped, ExampleCall.ensure(stripped, x))
     assert torch.equal(stripped.running_var, before)

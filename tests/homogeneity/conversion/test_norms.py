@@ -7,7 +7,7 @@ from torch import nn
 from axiograd.homogeneity.conversion.calibration import calibrate
 from axiograd.homogeneity.conversion.example import ExampleCall
 from axiograd.homogeneity.conversion.layers import UncentredBatchNorm
-from axiograd.homogeneity.conversion.strip import Surgery
+from axiograd.homogeneity.conversion.strip import ModuleStripper
 
 NORMS = {
     "layer": (nn.LayerNorm(6), (3, 4, 6)),
@@ -19,7 +19,7 @@ NORMS = {
 
 
 def _stripped(norm: nn.Module, x: torch.Tensor) -> nn.Module:
-    stripped, _ = Surgery().strip(copy.deepcopy(norm))
+    stripped, _ = ModuleStripper().strip(copy.deepcopy(norm))
     calibrate(stripped, ExampleCall.ensure(stripped, x))
     return stripped
 
@@ -52,7 +52,7 @@ def test_uncentred_batch_norm_keeps_keys_and_weights():
     norm = nn.BatchNorm2d(3)
     norm(torch.randn(4, 3, 5, 5) + 2)
     nn.init.uniform_(norm.weight)
-    stripped, edits = Surgery().strip(copy.deepcopy(norm))
+    stripped, edits = ModuleStripper().strip(copy.deepcopy(norm))
     assert set(stripped.state_dict()) == {"weight", "running_var", "num_batches_tracked"}
     torch.testing.assert_close(stripped.weight, norm.weight)
     torch.testing.assert_close(stripped.running_var, norm.running_var + norm.running_mean**2)

@@ -6,7 +6,7 @@ from torch import nn
 
 from axiograd.homogeneity.conversion.calibration import calibrate
 from axiograd.homogeneity.conversion.example import ExampleCall
-from axiograd.homogeneity.conversion.strip import Surgery
+from axiograd.homogeneity.conversion.strip import ModuleStripper
 
 
 class First(nn.Module):
@@ -19,7 +19,7 @@ class First(nn.Module):
 
 
 def _stripped(model, x):
-    stripped, _ = Surgery().strip(copy.deepcopy(model))
+    stripped, _ = ModuleStripper().strip(copy.deepcopy(model))
     calibrate(stripped, ExampleCall.ensure(stripped, x))
     return stripped
 
@@ -38,7 +38,7 @@ def test_recurrent_layer_is_the_original_at_the_scale_of_its_data(kind):
 
 
 def test_states_scale_too():
-    layer, _ = Surgery().strip(nn.LSTM(5, 6, batch_first=True))
+    layer, _ = ModuleStripper().strip(nn.LSTM(5, 6, batch_first=True))
     x, state = torch.randn(3, 4, 5), (torch.randn(1, 3, 6), torch.randn(1, 3, 6))
     output, (h, c) = layer(x, state)
     doubled, (h2, c2) = layer(2 * x, (2 * state[0], 2 * state[1]))

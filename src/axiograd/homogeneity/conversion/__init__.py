@@ -18,7 +18,7 @@ own. The first dimension is taken for the batch.
 """
 
 from axiograd.homogeneity.conversion.bias import BiasReport as BiasReport, bias_report as bias_report
-from axiograd.homogeneity.conversion.calibrated import (
+from axiograd.homogeneity.conversion.calibrate import (
     Calibration as Calibration,
     LayerFit as LayerFit,
     OverfittingWarning as OverfittingWarning,

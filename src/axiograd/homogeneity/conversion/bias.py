@@ -13,7 +13,7 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from axiograd.errors import AxiogradError, InputError
 from axiograd.homogeneity.certification import certify
-from axiograd.homogeneity.conversion.calibrated import OverfittingWarning
+from axiograd.homogeneity.conversion.calibrate import OverfittingWarning
 from axiograd.homogeneity.conversion.calibration import left_as_it_was
 from axiograd.homogeneity.conversion.convert import to_xdnn
 

@@ -13,13 +13,7 @@ from axiograd._calls import is_floating
 from axiograd._notebook import shown_by
 from axiograd._typing import Inputs
 from axiograd.errors import AxiogradError, ConfigurationError, ConversionError, InputError
-from axiograd.homogeneity.conversion.calibrated import (
-    Calibration,
-    LayerFit,
-    calibrated_strip,
-    fit_stripped,
-    warn_of_overfitting,
-)
+from axiograd.homogeneity.conversion.calibrate import Calibration, LayerFit, calibrated_strip, warn_of_overfitting
 from axiograd.homogeneity.conversion.calibration import left_as_it_was, run_in_mode
 from axiograd.homogeneity.conversion.example import ExampleCall, Mask, Slot, ensure_module
 from axiograd.homogeneity.conversion.lift import Lifted, energy_parts, mask_for
@@ -203,12 +197,6 @@ def _calibrate(
     if len(args) != 1 or call.arguments.kwargs or not isinstance(args[0], Tensor):
         raise ConversionError(f"{name} is called with more than one tensor; calibration is for models of one input.")
     calibration = Calibration.ensure(given)
-    if calibration.exchange:
-        stripped, edits, _ = strip(model, call, prove)
-        layers = fit_stripped(model, stripped, args[0], calibration)
-        warn_of_overfitting(layers)
-        edits += [Edit(layer.name, "weights", "fitted to the original's outputs") for layer in layers]
-        return stripped, edits, prove(stripped), layers
     with run_in_mode(model, training=False):
         before = prove(model)
     if before.epsilons:  # of norms other than BatchNorm, which stay as they are: known before anything is fitted
@@ -235,10 +223,7 @@ def _calibrate(
 
 
 #: What to try where reading biases does not do.
-_EXCHANGE = (
-    "strip exchanges norms, attention and the like for forms that keep the scale, without calibration or with "
-    "Calibration(images, exchange=True), which then fits the weights alone"
-)
+_EXCHANGE = "strip without calibration exchanges norms, attention and the like for forms that keep the scale"
 
 
 def _without_form(name: str, certificate: "Certificate") -> ConversionError:

@@ -8,14 +8,14 @@ import torch
 from torch import Tensor, nn
 
 from axiograd.homogeneity.conversion.degrees import suspended, track
-from axiograd.homogeneity.conversion.scale import sample_rms, unscaled, whole_rms
+from axiograd.homogeneity.conversion.scale import safe_divide, sample_rms, whole_rms
 
 P = ParamSpec("P")
 T = TypeVar("T")
 Self_ = TypeVar("Self_", bound=nn.Module)
 
 
-def fenced(forward: Callable[Concatenate[Self_, P], T]) -> Callable[Concatenate[Self_, P], T]:
+def without_rewrites(forward: Callable[Concatenate[Self_, P], T]) -> Callable[Concatenate[Self_, P], T]:
     """Keep a patched owner from rewriting inside a counterpart, which has the degree `self.degree` already."""
 
     @functools.wraps(forward)
@@ -157,7 +157,7 @@ class TwoSlopes(Counterpart):
         self.slopes.lerp_(fit_slopes(self._function, x).to(self.slopes), 1.0 / (self.calls + 1))
         self.calls += 1
 
-    @fenced
+    @without_rewrites
     def forward(self, x: Tensor) -> Tensor:
         return two_slopes(x, self.slopes)
 
@@ -188,10 +188,10 @@ class NormalisedGate(Scaled):
         self.training = gate.training
         self.start(reference)
 
-    @fenced
+    @without_rewrites
     def forward(self, s: Tensor) -> Tensor:
         rho = self.ratio(s)
-        unit = unscaled(s, rho)
+        unit = safe_divide(s, rho)
         # torch has no second derivative for hardsigmoid, which a prior on attributions needs
         value: Tensor = (unit / 6 + 0.5).clamp(0, 1) if isinstance(self.gate, nn.Hardsigmoid) else self.gate(unit)
         return value if self.degree == 0 else rho * value
@@ -213,7 +213,7 @@ class NormalisedGLU(Scaled):
     def calibrate(self, x: Tensor, *_args: Any, **_kwargs: Any) -> None:
         super().calibrate(x.chunk(2, self.dim)[1])
 
-    @fenced
+    @without_rewrites
     def forward(self, x: Tensor) -> Tensor:
         a, b = x.chunk(2, self.dim)
-        return a * torch.sigmoid(unscaled(b, self.ratio(b)))
+        return a * torch.sigmoid(safe_divide(b, self.ratio(b)))

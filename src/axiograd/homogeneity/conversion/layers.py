@@ -1,13 +1,14 @@
-"""Layers at the data's scale: norms without mean, shift or loss of scale, attention, recurrent layers."""
+"""Layers at the data's scale: norms, attention, recurrent layers, and those of a calibrated strip."""
 
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.utils._pytree import tree_map
 
-from axiograd.homogeneity.conversion.counterparts import Counterpart, Scaled, blend, fenced
-from axiograd.homogeneity.conversion.scale import sample_rms, unscaled, whole_rms
+from axiograd.homogeneity.conversion.counterparts import Counterpart, Scaled, blend, without_rewrites
+from axiograd.homogeneity.conversion.scale import infinite_at_zero, per_sample, safe_divide, sample_rms, whole_rms
 
 
 class UncentredBatchNorm(Counterpart):
@@ -41,7 +42,7 @@ class UncentredBatchNorm(Counterpart):
         self.running_var.lerp_(known.to(self.running_var), 1.0 / (self.calls + 1))
         self.calls += 1
 
-    @fenced
+    @without_rewrites
     def forward(self, x: Tensor) -> Tensor:
         scale = torch.rsqrt(self.running_var + self.eps)
         if self.weight is not None:
@@ -79,13 +80,13 @@ class ScaleKeeping(Scaled):
 
     def _rescaled(self, x: Tensor) -> Tensor:
         rho = self.ratio(x)
-        y: Tensor = rho * super().forward(unscaled(x, rho))
+        y: Tensor = rho * super().forward(safe_divide(x, rho))
         if self.training:
             with torch.no_grad():
                 self.radius.lerp_(whole_rms(x, tokens=self.tokens).to(self.radius), self.pace)
         return y
 
-    @fenced
+    @without_rewrites
     def forward(self, x: Tensor) -> Tensor:
         return self._rescaled(x)
 
@@ -157,7 +158,7 @@ class NormalisedAttention(Scaled, nn.MultiheadAttention):
         blend(self.radius, torch.stack(found), self.calls)
         self.calls += 1
 
-    @fenced
+    @without_rewrites
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor | None]:
@@ -166,7 +167,7 @@ class NormalisedAttention(Scaled, nn.MultiheadAttention):
         return nn.MultiheadAttention.forward(self, unit_query, unit_key, value, *args, **kwargs)
 
     def _unit(self, x: Tensor, radius: Tensor) -> Tensor:
-        return unscaled(x, (sample_rms(x, _batch_dim(self, x)) / radius).to(x.dtype))
+        return safe_divide(x, (sample_rms(x, _batch_dim(self, x)) / radius).to(x.dtype))
 
 
 class ScaleKeepingRecurrent(Scaled):
@@ -178,13 +179,13 @@ class ScaleKeepingRecurrent(Scaled):
         blend(self.radius, whole_rms(x, _batch_dim(self, x)), self.calls)
         self.calls += 1
 
-    @fenced
+    @without_rewrites
     def forward(self, x: Tensor, hx: Any = None) -> Any:
         batched = x.dim() == 3  # noqa: PLR2004
         rho = self.ratio(x, _batch_dim(self, x))
         per_state = rho.reshape([1, -1, 1] if batched else [1, 1])
-        unit_state = None if hx is None else tree_map(lambda h: unscaled(h, per_state), hx)
-        output, state = super().forward(unscaled(x, rho), unit_state)
+        unit_state = None if hx is None else tree_map(lambda h: safe_divide(h, per_state), hx)
+        output, state = super().forward(safe_divide(x, rho), unit_state)
         return rho * output, tree_map(lambda h: per_state * h, state)
 
 
@@ -205,3 +206,119 @@ RECURRENT: dict[type[nn.Module], type[ScaleKeepingRecurrent]] = {
     nn.GRU: ScaleKeepingGRU,
     nn.RNN: ScaleKeepingRNN,
 }
+
+
+def pooled(h: Tensor, channels: int) -> Tensor:
+    """Means of the positive and of the negative parts of each channel over everything else, [batch, 2 · channels].
+
+    >>> pooled(torch.tensor([[[3.0, -1.0]]]), channels=1)
+    tensor([[1.5000, 0.5000]])
+    """
+    dims = [d for d in range(1, h.dim()) if d != channels % h.dim()]
+    parts = [h.clamp_min(0), (-h).clamp_min(0)]
+    return torch.cat([part.mean(dims) if dims else part for part in parts], 1)
+
+
+def extremes(h: Tensor, channels: int) -> Tensor:
+    """The largest positive and negative values of each channel, [batch, 2 · channels]; nothing where it has one value.
+
+    A photo's range hardly varies from one to the next, while its mean contrast does by a fifth.
+
+    >>> extremes(torch.tensor([[[3.0, -1.0]]]), channels=1)
+    tensor([[3., 1.]])
+    """
+    dims = [d for d in range(1, h.dim()) if d != channels % h.dim()]
+    if not dims:
+        return h[:, :0]
+    return torch.cat([h.amax(dims).relu(), (-h).amax(dims).relu()], 1)
+
+
+class AffineOfDegreeOne(nn.Module):
+    """y = W h + b·c, c = c' + v · (pooled(h, W h), extremes(h)): its bias is read off its input, and it has degree 1.
+
+    c' is what the layer before has read, 0 for the first. c is 1 at the data's scale, up to the error that the
+    conversion reports; it is piecewise linear. Returns y and c.
+    """
+
+    weight: Tensor
+    bias: Tensor | None
+    reader: Tensor | None
+
+    def __init__(
+        self, product: str, options: tuple[Any, ...], weight: Tensor, bias: Tensor | None, blocks: tuple[int, ...]
+    ) -> None:
+        super().__init__()
+        #: "linear", "conv2d", "conv_transpose2d" and so on, and what follows weight and bias in its call;
+        #: "scale" for a BatchNorm that follows no convolution, which is a product per channel.
+        self.product, self.options = product, options
+        #: How many means of h, means of W h and extremes of h the bias is read off.
+        self.blocks = blocks
+        #: Where the channels of h and of y are.
+        self.channels = -1 if product == "linear" else 1
+        self.weight = nn.Parameter(weight.clone())
+        self.register_parameter("bias", None if bias is None else nn.Parameter(bias.clone()))
+        self.register_parameter("reader", None if bias is None else nn.Parameter(weight.new_zeros(sum(blocks))))
+
+    def linear_part(self, h: Tensor) -> Tensor:
+        if self.product == "scale":
+            return h * self.over_channels(self.weight, h)
+        made: Tensor = getattr(F, self.product)(h, self.weight, None, *self.options)
+        return made
+
+    def over_channels(self, values: Tensor, y: Tensor) -> Tensor:
+        """One value per channel in a shape that broadcasts to y."""
+        shape = [1] * y.dim()
+        shape[self.channels] = -1
+        return values.view(shape)
+
+    def features(self, h: Tensor, y: Tensor) -> Tensor:
+        at = self.channels
+        return torch.cat([pooled(h, at), pooled(y, at), extremes(h, at)], 1)
+
+    def forward(self, h: Tensor, before: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        y = self.linear_part(h)
+        one = y.new_zeros(len(y)) if before is None else before
+        if self.bias is None or self.reader is None:
+            return y, one
+        one = one + self.features(h, y) @ self.reader
+        return y + self.over_channels(self.bias, y) * per_sample(one, y), one
+
+    def extra_repr(self) -> str:
+        return f"{self.product}, {tuple(self.weight.shape)}, bias={self.bias is not None}"
+
+
+class CappedReLU(nn.Module):
+    """min(max(y, 0), cap · c): ReLU6 whose cap goes with the scale."""
+
+    def __init__(self, cap: float) -> None:
+        super().__init__()
+        self.cap = cap
+
+    def forward(self, y: Tensor, one: Tensor) -> Tensor:
+        return torch.minimum(y.relu(), self.cap * per_sample(one.relu(), y))
+
+
+class ActivationAtScale(nn.Module):
+    """c·φ(y/c) for an activation φ, which is φ where c = 1 and has degree 1; a gate is φ(y/c), of degree 0.
+
+    φ is an operator of PyTorch by name. Where c is zero or below, an activation is 0, and a gate φ(0).
+
+    >>> silu = ActivationAtScale("silu")
+    >>> y, c = torch.tensor([[2.0]]), torch.ones(1)
+    >>> bool(silu(y, c) == nn.functional.silu(y)), bool(silu(3 * y, 3 * c) == 3 * silu(y, c))
+    (True, True)
+    """
+
+    def __init__(
+        self, name: str, options: tuple[Any, ...] = (), named: dict[str, Any] | None = None, *, gate: bool = False
+    ) -> None:
+        super().__init__()
+        self.name, self.options, self.named, self.gate = name, options, named or {}, gate
+
+    def forward(self, y: Tensor, one: Tensor) -> Tensor:
+        c = per_sample(one.relu(), y)
+        made: Tensor = getattr(torch.ops.aten, self.name)(y / infinite_at_zero(c), *self.options, **self.named)
+        return made if self.gate else c * made
+
+    def extra_repr(self) -> str:
+        return f"{self.name}, gate={self.gate}"

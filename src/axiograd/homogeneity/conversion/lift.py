@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflat
 from axiograd._calls import is_floating, read_leaves
 from axiograd.errors import InputError
 from axiograd.homogeneity.conversion.example import Roles, Slot
-from axiograd.homogeneity.conversion.scale import along, joint_rms, unscaled
+from axiograd.homogeneity.conversion.scale import joint_rms, per_sample, safe_divide
 
 
 @dataclass
@@ -98,10 +98,10 @@ class Lifted(nn.Module):
         own = [i for i in where if i not in shared]
         rho = joint_rms([centred[i] for i in own], [mask_for(owner[i], leaves[i], masks) for i in own]) / self.radius
         for i, b in origins.items():
-            factor = along(rho, centred[i])
+            factor = per_sample(rho, centred[i])
             if i in shared:
                 factor = joint_rms([centred[j].reshape(1, -1) for j in sorted(shared)])[0] / self.shared_radius
-            unit = unscaled(centred[i], factor)
+            unit = safe_divide(centred[i], factor)
             leaves[i] = unit if b is None else unit + b
         return Inside(leaves, structure, origins, shared, rho)
 
@@ -122,7 +122,7 @@ class Lifted(nn.Module):
                 f"The lift scales each sample by itself, but an output of shape {tuple(leaf.shape)} does not have the "
                 f"batch of {rho.shape[0]} first: return one row per sample."
             )
-        return along(rho, leaf) * leaf
+        return per_sample(rho, leaf) * leaf
 
     def extra_repr(self) -> str:
         return f"radius={self.radius.item():.4g}" if self.radius.device.type != "meta" else "radius on meta"

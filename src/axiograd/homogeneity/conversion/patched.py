@@ -16,7 +16,7 @@ from axiograd.errors import ConversionError
 from axiograd.homogeneity.conversion.degrees import acts, by_rule, degree_of, follow, rewriting, ruled, suspended, track
 from axiograd.homogeneity.conversion.example import Roles
 from axiograd.homogeneity.conversion.rewrites import REWRITES, FunctionCall
-from axiograd.homogeneity.conversion.scale import only, sample_rms, unscaled, whole_rms
+from axiograd.homogeneity.conversion.scale import only, safe_divide, sample_rms, whole_rms
 
 _ALIASES = {"truediv": "div", "rtruediv": "rdiv", "iadd": "add", "isub": "sub", "imul": "mul", "itruediv": "div"}
 _ALIASES |= {"radd": "add", "rmul": "mul", "divide": "div", "true_divide": "div", "concatenate": "cat"}
@@ -81,7 +81,7 @@ class ScaleKeepingForward(PatchedForward):
             held = self.module.get_buffer(self.site)
             radius = held.clone() if self.module.training else held
             rho = (sample_rms(x) / radius).to(x.dtype)
-            y = rho * type(self.module).forward(self.module, unscaled(x, rho), *args, **kwargs)
+            y = rho * type(self.module).forward(self.module, safe_divide(x, rho), *args, **kwargs)
             if self.module.training and not self.calibrating:
                 with torch.no_grad():
                     held.lerp_(whole_rms(x).to(held), self.pace)

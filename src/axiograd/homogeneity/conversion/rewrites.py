@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from axiograd.homogeneity.conversion.counterparts import fit_slopes, two_slopes
 from axiograd.homogeneity.conversion.degrees import degree_of
-from axiograd.homogeneity.conversion.scale import infinite_at_zero, root, sample_rms, unscaled, whole_rms
+from axiograd.homogeneity.conversion.scale import infinite_at_zero, root, safe_divide, sample_rms, whole_rms
 from axiograd.homogeneity.rules.elementwise import POWERS
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def _masks_out(call: FunctionCall, value: Any) -> bool:
     )
 
 
-def _level(call: FunctionCall, operands: list[Any]) -> tuple[list[Any], float] | None:
+def _at_one_degree(call: FunctionCall, operands: list[Any]) -> tuple[list[Any], float] | None:
     """Bring operands to one degree, that of the x that scales least: constants times RMS(x)/r, others over theirs."""
     degrees = [degree_of(value) for value in operands]
     level = min((d for d in degrees if d), key=abs, default=0.0)
@@ -105,20 +105,20 @@ def _level(call: FunctionCall, operands: list[Any]) -> tuple[list[Any], float] |
     if not odd:
         return None
     factor = call.ratio(operands[degrees.index(level)], f"{call.name} with its constant times RMS(x)/r")
-    levelled = list(operands)
+    changed = list(operands)
     for i in odd:
         value = operands[i]
         if degrees[i]:
-            value = unscaled(value, call.ratio(value, f"{call.name} of values brought to one degree"))
-        levelled[i] = value * factor
-    return levelled, level
+            value = safe_divide(value, call.ratio(value, f"{call.name} of values brought to one degree"))
+        changed[i] = value * factor
+    return changed, level
 
 
-def levelled_sum(call: FunctionCall) -> tuple[Any, float] | None:
+def sum_at_one_degree(call: FunctionCall) -> tuple[Any, float] | None:
     a, b = call.get(0, "input"), call.get(1, "other")
     if call.name == "add" and isinstance(a, Tensor) and degree_of(a) and not call.kwargs and _masks_out(call, b):
         return torch.where(torch.as_tensor(b, device=a.device) < 0, -math.inf, a), degree_of(a)
-    level = _level(call, [a, b])
+    level = _at_one_degree(call, [a, b])
     if level is None:
         return None
     (a, b), degree = level
@@ -127,16 +127,16 @@ def levelled_sum(call: FunctionCall) -> tuple[Any, float] | None:
     return call.run(), degree
 
 
-def levelled_list(call: FunctionCall) -> tuple[Any, float] | None:
+def list_at_one_degree(call: FunctionCall) -> tuple[Any, float] | None:
     dim = call.get(1, "dim", 0)
-    level = None if dim == 0 else _level(call, list(call.get(0, "tensors")))
+    level = None if dim == 0 else _at_one_degree(call, list(call.get(0, "tensors")))
     if level is None:
         return None
     call.put(0, "tensors", level[0])
     return call.run(), level[1]
 
 
-def levelled_choice(call: FunctionCall) -> tuple[Any, float] | None:
+def choice_at_one_degree(call: FunctionCall) -> tuple[Any, float] | None:
     """where(condition, a, b) and x.masked_fill(mask, value)."""
     fill = call.name == "masked_fill"
     condition, a = (
@@ -144,7 +144,7 @@ def levelled_choice(call: FunctionCall) -> tuple[Any, float] | None:
     )
     b = call.get(2, "value" if fill else "other")
     a, b = (-math.inf if degree_of(other) and _masks_out(call, v) else v for v, other in ((a, b), (b, a)))
-    level = _level(call, [a, b])
+    level = _at_one_degree(call, [a, b])
     if level is None and -math.inf in (v for v in (a, b) if isinstance(v, float)):
         level = [a, b], max(degree_of(a), degree_of(b), key=abs)
     if level is None:
@@ -173,7 +173,7 @@ def gated(call: FunctionCall) -> tuple[Any, float] | None:
     if call.name in {"softmax", "log_softmax"}:
         call.put(0, "input", _unit_logits(call, x, after))
     else:
-        call.put(0, "input", unscaled(x, call.ratio(x, after)))
+        call.put(0, "input", safe_divide(x, call.ratio(x, after)))
     return call.run(), 0.0
 
 
@@ -181,7 +181,7 @@ def _unit_logits(call: FunctionCall, s: Tensor, after: str) -> Tensor:
     """s/ρ over what is not masked out; logits of which all are masked out are all the same, and not NaN."""
     seen = s != -math.inf
     finite = torch.where(seen, s, 0.0)
-    unit = unscaled(finite, call.ratio(finite, after, tokens=(-2, -1), entries=seen))
+    unit = safe_divide(finite, call.ratio(finite, after, tokens=(-2, -1), entries=seen))
     some = seen.any(call.get(1, "dim", -1), keepdim=True)
     return torch.where(seen | ~some, unit, -math.inf)
 
@@ -236,7 +236,7 @@ def scale_keeping(call: FunctionCall) -> tuple[Any, float] | None:
         return call.run(), degree
     tokens = None if call.name in {"layer_norm", "rms_norm"} else (-1,)
     rho = call.ratio(x, f"ρ·{call.name}(x/ρ) without shift, ρ = RMS(x)/r", tokens=tokens)
-    call.put(0, "input", unscaled(x, rho))
+    call.put(0, "input", safe_divide(x, rho))
     return rho * call.run(), degree
 
 
@@ -247,7 +247,7 @@ def unit_queries(call: FunctionCall) -> tuple[Any, float] | None:
     whole_layer = call.name == "multi_head_attention_forward"
     for i, (name, x) in enumerate((("query", query), ("key", key))):
         rho = call.ratio(x, "QK-normalised attention", *((1, (0,)) if whole_layer else (0, (-2,))))
-        call.put(i, name, unscaled(x, rho))
+        call.put(i, name, safe_divide(x, rho))
     if whole_layer:
         for i, name in ((6, "in_proj_bias"), (7, "bias_k"), (8, "bias_v"), (12, "out_proj_bias")):
             call.put(i, name, None)
@@ -262,9 +262,9 @@ REWRITES: dict[str, Rewrite] = {
     **_named(without_bias, "linear", "bilinear", "conv1d", "conv2d", "conv3d"),
     **_named(without_bias, "conv_transpose1d", "conv_transpose2d", "conv_transpose3d"),
     **_named(product_only, "addmm", "baddbmm"),
-    **_named(levelled_sum, "add", "sub", "rsub", "maximum", "minimum", "subtract"),
-    **_named(levelled_list, "cat", "concat", "concatenate", "stack", "hstack"),
-    **_named(levelled_choice, "where", "masked_fill"),
+    **_named(sum_at_one_degree, "add", "sub", "rsub", "maximum", "minimum", "subtract"),
+    **_named(list_at_one_degree, "cat", "concat", "concatenate", "stack", "hstack"),
+    **_named(choice_at_one_degree, "where", "masked_fill"),
     **_named(clamped, "clamp", "clip", "clamp_min", "clamp_max"),
     **_named(gated, "softmax", "log_softmax", "softmin", "sigmoid", "hardsigmoid", "exp", "normalize"),
     **_named(straightened, "gelu", "silu", "elu", "selu", "celu", "hardswish", "mish", "softplus", "relu6"),

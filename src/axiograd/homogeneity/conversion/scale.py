@@ -45,12 +45,12 @@ def _of_tokens(x: Tensor, batch_dim: int | None, tokens: Sequence[int] | None) -
     for mask in _masks.kept:
         axes = [d % x.dim() for d in tokens or (1 - batch_dim,) if x.shape[d] == mask.shape[1]]
         if axes and (x.shape[batch_dim] == mask.shape[0] or mask.shape[0] == 1):
-            found = [_along(mask, x, batch_dim, d) for d in axes]
+            found = [_over_tokens(mask, x, batch_dim, d) for d in axes]
             return found[0] if len(found) == 1 else torch.logical_and(*found)
     return None
 
 
-def _along(mask: Tensor, x: Tensor, batch_dim: int, tokens: int) -> Tensor:
+def _over_tokens(mask: Tensor, x: Tensor, batch_dim: int, tokens: int) -> Tensor:
     """The mask with its dimensions where x has them, over all of x."""
     oriented = mask if batch_dim < tokens else mask.t()
     shape = [1] * x.dim()
@@ -119,10 +119,10 @@ def infinite_at_zero(divisor: Tensor) -> Tensor:
     return torch.where(divisor == 0, math.inf, divisor)
 
 
-def unscaled(x: Tensor, rho: Tensor) -> Tensor:
+def safe_divide(x: Tensor, rho: Tensor) -> Tensor:
     """x/ρ, and 0 where ρ = 0, with finite gradients.
 
-    >>> unscaled(torch.tensor([[2.0], [0.0]]), torch.tensor([[4.0], [0.0]]))
+    >>> safe_divide(torch.tensor([[2.0], [0.0]]), torch.tensor([[4.0], [0.0]]))
     tensor([[0.5000],
             [0.0000]])
     """
@@ -155,10 +155,10 @@ def joint_rms(tensors: Sequence[Tensor], masks: Sequence[Tensor | None] | None =
     return (rms if batched else rms.reshape(())).to(_at_least_single(tensors[0]))
 
 
-def along(rho: Tensor, x: Tensor) -> Tensor:
+def per_sample(rho: Tensor, x: Tensor) -> Tensor:
     """A factor per sample, reshaped to multiply x along its first dimension.
 
-    >>> along(torch.ones(2), torch.ones(2, 3, 4)).shape
+    >>> per_sample(torch.ones(2), torch.ones(2, 3, 4)).shape
     torch.Size([2, 1, 1])
     """
     if rho.dim() == 0:

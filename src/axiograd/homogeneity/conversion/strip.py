@@ -50,7 +50,7 @@ class Edit:
 
 
 @dataclass(frozen=True)
-class Surgery:
+class ModuleStripper:
     """How to strip: gates of degree 0, or of degree 1 where they turn out to be activations."""
 
     gate_degree: float = 0.0
@@ -165,7 +165,7 @@ def strip(model: nn.Module, call: ExampleCall, prove: Prove) -> tuple[nn.Module,
     for gate_degree in (0.0, 1.0):
         try:
             stripped, edits, certificate = _attempt(
-                model, Surgery(gate_degree, zero_biases=zero_biases), norms, call, prove
+                model, ModuleStripper(gate_degree, zero_biases=zero_biases), norms, call, prove
             )
         except AxiogradError:
             raise
@@ -173,7 +173,7 @@ def strip(model: nn.Module, call: ExampleCall, prove: Prove) -> tuple[nn.Module,
             zero_biases = True
             try:
                 stripped, edits, certificate = _attempt(
-                    model, Surgery(gate_degree, zero_biases=True), norms, call, prove
+                    model, ModuleStripper(gate_degree, zero_biases=True), norms, call, prove
                 )
             except Exception:  # noqa: BLE001
                 raise ConversionError(
@@ -194,9 +194,9 @@ LIFT_INSTEAD = 'how="lift" needs no surgery and works for any architecture.'
 
 
 def _attempt(
-    model: nn.Module, surgery: Surgery, norms: set[str], call: ExampleCall, prove: Prove
+    model: nn.Module, stripper: ModuleStripper, norms: set[str], call: ExampleCall, prove: Prove
 ) -> tuple[nn.Module, list[Edit], "Certificate"]:
-    stripped, edits = surgery.strip(copy.deepcopy(model))
+    stripped, edits = stripper.strip(copy.deepcopy(model))
     if call.roles.may_mask() and not isinstance(stripped, Counterpart):
         stripped.forward = PatchedForward(stripped, call.roles, rewrites=False)
     for path in norms:
