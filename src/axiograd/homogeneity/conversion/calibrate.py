@@ -362,17 +362,19 @@ class Layout:
         self.one: dict[fx.Node, fx.Node] = {}
         self.sites: list[Site] = []
         for node in self.graph.nodes:
-            if node not in self.constants and node not in self.twin:
+            if node in self.constants or node in self.twin:
+                continue
+            if node.op == "placeholder":
+                self.twin[node] = self.new.placeholder(node.name)
+            elif node.op == "output":
+                self.new.output(self.twin[_args(node)[0][0]])
+            else:
                 self._visit(node)
         self.converted = fx.GraphModule(self.root, self.new)
 
     def _visit(self, node: fx.Node) -> None:
         name, args = _name(node), _args(node)
-        if node.op == "placeholder":
-            self.twin[node] = self.new.placeholder(node.name)
-        elif node.op == "output":
-            self.new.output(self.twin[args[0][0]])
-        elif name in {*_CONVOLUTIONS, "linear"} and args[1] in self.constants and args[0] not in self.constants:
+        if name in {*_CONVOLUTIONS, "linear"} and args[1] in self.constants and args[0] not in self.constants:
             bias = self._constant(args[2]) if len(args) > 2 else None  # noqa: PLR2004
             self._affine(node, name, args[3:], self.constants[args[1]], bias)
         elif name in _NORMS:
