@@ -28,10 +28,10 @@ from torch.export import Dim, export
 from torch.export.graph_signature import InputKind
 from torch.nn import functional as F
 
+from axiograd._io import progress_bar
 from axiograd.errors import ConfigurationError, ConversionError, InputError
 from axiograd.homogeneity.conversion.layers import ActivationAtScale, AffineOfDegreeOne, CappedReLU
 from axiograd.homogeneity.conversion.scale import per_sample
-from axiograd._io import progress_bar
 
 # --------------------------------------------------------------------------------------------------------------- images
 
