@@ -33,7 +33,7 @@ def _token_mask(x: Tensor, batch_dim: int | None, tokens: Sequence[int] | None) 
         return None
     for mask in _masks.kept:
         axes = [d % x.dim() for d in tokens or (1 - batch_dim,) if x.shape[d] == mask.shape[1]]
-        if axes and mask.shape[0] in {x.shape[batch_dim], 1}:
+        if axes and (x.shape[batch_dim] == mask.shape[0] or mask.shape[0] == 1):
             found = []
             for axis in axes:
                 shape = [1] * x.dim()

@@ -25,7 +25,7 @@ Prove = Callable[[nn.Module], "Certificate"]
 LIFT_INSTEAD = 'how="lift" changes no layer and works for any architecture.'
 
 _AFFINE = (nn.Linear, nn.Bilinear, _ConvNd)
-_WITH_SHIFT = (*_AFFINE, nn.LayerNorm, nn.GroupNorm, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
+_NORMS = (nn.LayerNorm, nn.GroupNorm, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 #: How far a norm's answer may move, by its epsilon, when its input is halved or doubled.
 _NORM_TOLERANCE = 0.05
@@ -192,20 +192,22 @@ def _exchange(model: nn.Module, *, zero_biases: bool) -> Iterator[Edit]:
     """Take out biases, and exchange batch norms, in place."""
     for path, module in model.named_modules():
         kind = type(module).__name__
-        if isinstance(module, _BATCH_NORMS) and type(module).forward in {k.forward for k in _BATCH_NORMS}:
+        torchs = type(module).forward.__module__.startswith("torch.nn.")  # a forward of one's own is functional code
+        if isinstance(module, _BATCH_NORMS) and torchs:
             _uncentre(module)
             yield Edit(path, kind, type(module).__name__)
-        elif isinstance(module, nn.MultiheadAttention):
+        elif isinstance(module, nn.MultiheadAttention) and torchs:
             for name in {"in_proj_bias", "bias_k", "bias_v"} & module._parameters.keys():  # noqa: SLF001
                 module.register_parameter(name, None)
-        elif isinstance(module, _WITH_SHIFT) and isinstance(module.bias, nn.Parameter):
-            bias = module._parameters.pop("bias")  # noqa: SLF001
-            if zero_biases and bias is not None and isinstance(module, _AFFINE):
-                module.register_buffer("bias", torch.zeros_like(bias), persistent=False)
-            else:
-                module.register_parameter("bias", None)
-            if isinstance(module, _AFFINE):  # a norm's shift is listed with its rewrite
-                yield Edit(path, f"{kind} with bias", f"{kind} without bias")
+        elif isinstance(module, _NORMS) and torchs:
+            module.register_parameter("bias", None)
+        elif isinstance(module, _AFFINE) and isinstance(module.bias, nn.Parameter):
+            zeros = torch.zeros_like(module.bias)
+            module.register_parameter("bias", None)
+            if zero_biases:
+                del module._parameters["bias"]  # noqa: SLF001
+                module.register_buffer("bias", zeros, persistent=False)
+            yield Edit(path, f"{kind} with bias", f"{kind} without bias")
 
 
 def _uncentre(module: nn.Module) -> None:
