@@ -131,7 +131,8 @@ class _Attempt:
                 break
         for path, forward in rewritten_forwards(stripped).items():
             edits += [Edit(path, *edit) for edit in forward.edits]
-        return stripped, edits, certificate
+        order = {path: i for i, (path, _) in enumerate(stripped.named_modules())}
+        return stripped, sorted(edits, key=lambda edit: order[edit.module]), certificate
 
     @torch.no_grad()
     def _owners(self, model: nn.Module) -> set[str]:
