@@ -256,3 +256,24 @@ def _without_offset(item: Any) -> Any:
 def _filled(item: Any) -> Any:
     """Memory that is read before it was written holds numbers that do not scale."""
     return pytree.tree_map_only(Value, lambda v: v if v.blank is None else of_degree(0), item)
+
+
+def result_degree(
+    operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, degree_of: Callable[[Tensor], float]
+) -> float:
+    """The degree that an operator's rule gives to its result, from those of its arguments."""
+    graph, walk = fx.Graph(), Interpreter(torch.nn.Module(), Findings())
+
+    def given(leaf: Any) -> Any:
+        if not isinstance(leaf, Tensor):
+            return leaf
+        node = graph.placeholder(f"x{len(walk.environment)}")
+        node.meta["val"] = leaf
+        walk.environment[node] = Value(degree=degree_of(leaf), moves=True)
+        return node
+
+    node = graph.call_function(operator, pytree.tree_map(given, args), pytree.tree_map(given, kwargs))
+    node.meta["val"] = result
+    walk.run([node])
+    values = pytree.tree_leaves(walk.environment[node])
+    return max((v.degree or 0.0 for v in values if isinstance(v, Value)), key=abs, default=0.0)

@@ -17,7 +17,7 @@ from axiograd.attribution.layer import FromLayer, Layer
 from axiograd.attribution.methods import find_method
 from axiograd.attribution.x_gradient import XGradient
 from axiograd.errors import ConfigurationError, InputError, NotHomogeneousError
-from axiograd.homogeneity.conversion.scale import along, joint_rms, unscaled
+from axiograd.homogeneity.conversion.scale import joint_rms, per_sample, safe_divide
 from axiograd.text.reading import Window
 from axiograd.text.tasks import Scored, Task
 
@@ -53,7 +53,7 @@ class LiftedAtEmbeddings(nn.Module):
 
     def forward(self, *embeddings: Tensor, radius: Tensor, kept: tuple[Tensor, ...], **call: Any) -> Tensor:
         rho = joint_rms(embeddings, kept) / radius
-        inside = [unscaled(h, along(rho, h)) for h in embeddings]
+        inside = [safe_divide(h, per_sample(rho, h)) for h in embeddings]
         found: Tensor = rho.to(embeddings[0].dtype) * self.function(*inside, **call)
         return found
 

@@ -14,7 +14,7 @@ from axiograd._io import progress_bar
 from axiograd.attribution.layer import Layer
 from axiograd.attribution.methods import find_method
 from axiograd.errors import ConfigurationError, InputError
-from axiograd.homogeneity.conversion.calibration import run_in_mode
+from axiograd.homogeneity.conversion.strip import running
 from axiograd.text.attributing import Attributed, TextMethod
 from axiograd.text.explanation import Kind, Piece, TextExplanation, TextExplanations
 from axiograd.text.reading import Window, collate, longest, padding_id, read, takes
@@ -64,7 +64,7 @@ def explain(
     if batch_size < 1:
         raise ConfigurationError(f"batch_size={batch_size}: expected at least 1.")
     with (
-        run_in_mode(model, training=False),
+        running(model),
         progress_bar("explaining", total=2 * len(job.windows), shown=progress) as bar,
     ):
         questions = job.questions(target, versus, at, batch_size, lambda n: bar(advance=n))

@@ -60,3 +60,17 @@ def test_additional_arguments_are_constants():
     conversion = to_xdnn(Scaled(), x, additional_forward_args=(torch.tensor(2.0), True))
     assert conversion.certificate.degree == 1.0
     torch.testing.assert_close(conversion.model(3 * x, 2.0, True), 3 * conversion.model(x, 2.0, True))
+
+
+def test_the_summary_groups_what_is_alike():
+    net = nn.Sequential(nn.Linear(3, 3), nn.GELU(), nn.Linear(3, 3), nn.Linear(3, 3))
+    conversion = to_xdnn(net, torch.randn(2, 3))
+    lines = str(conversion).splitlines()
+    assert lines[0] == "Sequential by strip: X-DNN of degree 1, exact"
+    assert lines[1] == "state dict: 3 entries taken out, 1 new, the others as they were"
+    assert lines[2] == "4 edits:"
+    assert [" ".join(line.split()) for line in lines[3:]] == [
+        "3× Linear with bias → Linear without bias 0 … 3",
+        "1× GELU → two slopes 1",
+    ]
+    assert str(conversion.edits[0]) == "0: Linear with bias → Linear without bias"

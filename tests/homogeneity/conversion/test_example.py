@@ -4,34 +4,9 @@ from torch import nn
 
 from axiograd.errors import ConversionError, InputError
 from axiograd.homogeneity.conversion import to_xdnn
-from axiograd.homogeneity.conversion.example import ExampleCall, ensure_module
+from axiograd.homogeneity.conversion.convert import ensure_module
 
 X = torch.ones(2, 3)
-
-
-class Recorder(nn.Module):
-    def forward(self, *args, **kwargs):
-        return args, kwargs
-
-
-@pytest.mark.parametrize(
-    ("inputs", "additional", "expected"),
-    [
-        (X, None, ((X,), {})),
-        ((X, X), 3, ((X, X, 3), {})),
-        ({"x": X}, (1, 2), ((1, 2), {"x": X})),
-        (X, {"flag": True}, ((X,), {"flag": True})),
-    ],
-)
-def test_calls_have_captums_shape(inputs, additional, expected):
-    args, kwargs = ExampleCall.ensure(Recorder(), inputs, additional)(Recorder())
-    torch.testing.assert_close((list(args), kwargs), (list(expected[0]), expected[1]))
-
-
-def test_the_users_tensors_are_out_of_reach():
-    x = torch.ones(2, 3)
-    ExampleCall.ensure(nn.ReLU(), x)(nn.ReLU(inplace=True)).fill_(7)
-    assert x.unique().item() == 1
 
 
 @pytest.mark.parametrize(
@@ -46,7 +21,7 @@ def test_the_users_tensors_are_out_of_reach():
 )
 def test_inputs_that_teach_nothing_are_refused(inputs, message):
     with pytest.raises(InputError, match=message):
-        ExampleCall.ensure(nn.ReLU(), inputs)
+        to_xdnn(nn.ReLU(), inputs)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

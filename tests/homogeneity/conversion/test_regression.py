@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from axiograd.homogeneity.conversion.calibrated.regression import Problem, change_of_weights, constant
+from axiograd.homogeneity.conversion.calibrate import Problem, change_of_weights, constant
 
 
 def _problem(rows, columns, outputs, *, gated=False, groups=1, judging=None):

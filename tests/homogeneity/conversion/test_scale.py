@@ -1,6 +1,6 @@
 import torch
 
-from axiograd.homogeneity.conversion.scale import along, joint_rms, sample_rms, unscaled, whole_rms
+from axiograd.homogeneity.conversion.scale import joint_rms, per_sample, safe_divide, sample_rms, whole_rms
 
 
 def test_sample_rms_is_that_of_each_sample():
@@ -18,7 +18,7 @@ def test_half_precision_does_not_overflow():
 
 def test_division_at_zero_has_value_and_gradients_zero():
     x = torch.tensor([[0.0, 0.0], [3.0, 4.0]], requires_grad=True)
-    y = unscaled(x, sample_rms(x))
+    y = safe_divide(x, sample_rms(x))
     (gradient,) = torch.autograd.grad(y.square().sum() + y.sum(), x, create_graph=True)
     (second,) = torch.autograd.grad(gradient.sum(), x)
     assert y[0].tolist() == [0.0, 0.0]
@@ -34,7 +34,7 @@ def test_joint_rms_of_a_split_is_that_of_the_whole():
 
 def test_along_lines_up_with_the_batch():
     rho = torch.tensor([1.0, 2.0])
-    assert (along(rho, torch.ones(2, 3, 3)) * torch.ones(2, 3, 3))[1].unique().item() == 2.0
+    assert (per_sample(rho, torch.ones(2, 3, 3)) * torch.ones(2, 3, 3))[1].unique().item() == 2.0
 
 
 def test_whole_rms():

@@ -42,9 +42,9 @@ def test_gates_norms_and_biases(gated, assert_degree):
     assert {(e.module, e.after) for e in conversion.edits} == {
         ("conv", "Conv2d without bias"),
         ("norm", "UncentredBatchNorm"),
-        ("act", "TwoSlopes"),
+        ("act", "two slopes"),
         ("fc", "Conv2d without bias"),
-        ("gate", "NormalisedGate"),
+        ("gate", "sigmoid(s/ρ), ρ = RMS(s)/r"),
         ("head", "Linear without bias"),
     }
     assert isinstance(model.norm, nn.BatchNorm2d)
@@ -190,3 +190,42 @@ def test_class_tokens_that_are_passed_on_in_a_tuple(assert_degree):
     conversion = to_xdnn(model, x)
     assert (conversion.certificate.degree, conversion.certificate.exact) == (1.0, True)
     assert_degree(conversion.model, x)
+
+
+def test_every_kind_of_bias_goes_and_weights_stay():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList(
+                [nn.Conv1d(2, 2, 1), nn.Conv2d(2, 2, 1), nn.ConvTranspose3d(2, 2, 1), nn.Linear(1, 2)]
+            )
+
+        def forward(self, x):
+            for layer in self.layers:
+                x = layer(x).unsqueeze(-1)
+            return x
+
+    net = Net()
+    conversion = to_xdnn(net, torch.randn(3, 2, 4))
+    weights = {name for name in net.state_dict() if name.endswith("weight")}
+    assert set(conversion.model.state_dict()) == weights
+    assert all(torch.equal(conversion.model.state_dict()[name], net.state_dict()[name]) for name in weights)
+    assert [e.module for e in conversion.edits] == [f"layers.{i}" for i in range(4)]
+
+
+def test_a_shared_module_is_listed_once_and_stripping_twice_changes_nothing_more():
+    act = nn.GELU()
+    net, x = nn.Sequential(nn.Linear(2, 2), act, nn.Sequential(act), act, nn.BatchNorm1d(2)).eval(), torch.randn(4, 2)
+    once = to_xdnn(net, x)
+    assert [edit.before for edit in once.edits] == ["Linear with bias", "GELU", "BatchNorm1d"]
+    twice = to_xdnn(once.model, x)
+    torch.testing.assert_close(twice.model(x), once.model(x))
+
+
+def test_mode_dtype_and_requires_grad_are_kept():
+    net = nn.Sequential(nn.Linear(2, 2), nn.GELU(), nn.BatchNorm1d(2)).double().eval()
+    net[0].weight.requires_grad_(requires_grad=False)
+    stripped = to_xdnn(net, torch.randn(3, 2).double()).model
+    assert not any(m.training for m in stripped.modules())
+    assert not stripped[0].weight.requires_grad
+    assert stripped(torch.randn(3, 2).double()).dtype == torch.float64

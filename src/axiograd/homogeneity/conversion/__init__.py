@@ -7,34 +7,24 @@ What `strip` puts in place of what; ρ = RMS/r of the sample, r calibrated on th
 - LayerNorm, GroupNorm, InstanceNorm, RMSNorm, LocalResponseNorm N: ρ·N(x/ρ) without shift.
 - GELU, SiLU, ELU, SELU, CELU, Hardswish, Mish, Softplus, ReLU6, Hardtanh, tanh, Softsign …: two slopes that meet at
   zero (Proposition 3.8), least squares on the values that the activation sees.
-- sigmoid, Hardsigmoid, softmax σ: the gate σ(s/ρ), degree 0; ρ·σ(s/ρ), degree 1, if as a gate it leaves no degree.
+- sigmoid, Hardsigmoid, softmax σ: the gate σ(s/ρ), degree 0; a module that leaves no degree as a gate is ρ·σ(s/ρ).
 - attention: softmax over logits from queries and keys at x/ρ, times values of x; no biases.
 - LSTM, GRU, RNN R: ρ·R(x/ρ).
 - x + constant (position embeddings), concatenated constants (class tokens), where, masked_fill, clamp: the constant
   times ρ. Weights and information stay, and at the data's scale nothing changes.
 
-Modules are exchanged; functions in a module's own forward are rewritten as it runs, so that its control flow stays its
-own. The first dimension is taken for the batch.
+Biases are dropped and batch norms exchanged; everything else is rewritten as a module's own code runs, so that its
+control flow stays its own. The first dimension is taken for the batch.
 """
 
-from axiograd.homogeneity.conversion.bias import BiasReport as BiasReport, bias_report as bias_report
-from axiograd.homogeneity.conversion.calibrated import (
+from axiograd.homogeneity.conversion.bias_report import BiasReport as BiasReport, bias_report as bias_report
+from axiograd.homogeneity.conversion.calibrate import (
     Calibration as Calibration,
     LayerFit as LayerFit,
     OverfittingWarning as OverfittingWarning,
     calibrated_layout as calibrated_layout,
 )
 from axiograd.homogeneity.conversion.convert import Conversion as Conversion, to_xdnn as to_xdnn
-from axiograd.homogeneity.conversion.counterparts import (
-    Counterpart as Counterpart,
-    NormalisedGate as NormalisedGate,
-    NormalisedGLU as NormalisedGLU,
-    TwoSlopes as TwoSlopes,
-)
-from axiograd.homogeneity.conversion.layers import (
-    NormalisedAttention as NormalisedAttention,
-    ScaleKeeping as ScaleKeeping,
-    UncentredBatchNorm as UncentredBatchNorm,
-)
+from axiograd.homogeneity.conversion.layers import UncentredBatchNorm as UncentredBatchNorm
 from axiograd.homogeneity.conversion.lift import Lifted as Lifted, energy_share as energy_share
 from axiograd.homogeneity.conversion.strip import Edit as Edit

@@ -1,30 +1,25 @@
 """`to_xdnn`: any model into an X-DNN, with the list of what was changed and the proof."""
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_leaves
 
-from axiograd._calls import is_floating
+from axiograd._calls import is_floating, read_leaves
 from axiograd._notebook import shown_by
+from axiograd._state import PARALLEL, compiled_from
 from axiograd._typing import Inputs
 from axiograd.errors import AxiogradError, ConfigurationError, ConversionError, InputError
-from axiograd.homogeneity.conversion.calibrated import (
-    Calibration,
-    LayerFit,
-    calibrated_strip,
-    fit_stripped,
-    warn_of_overfitting,
-)
-from axiograd.homogeneity.conversion.calibration import left_as_it_was, run_in_mode
-from axiograd.homogeneity.conversion.example import ExampleCall, Mask, Slot, ensure_module
+from axiograd.homogeneity.conversion.arguments import Mask, Roles, Slot
+from axiograd.homogeneity.conversion.calibrate import Calibration, LayerFit, calibrated_strip, warn_of_overfitting
 from axiograd.homogeneity.conversion.lift import Lifted, energy_parts, mask_for
 from axiograd.homogeneity.conversion.scale import joint_rms
-from axiograd.homogeneity.conversion.strip import LIFT_INSTEAD, Edit, Prove, strip
+from axiograd.homogeneity.conversion.strip import LIFT_INSTEAD, Edit, ExampleCall, Prove, running, strip
 
 if TYPE_CHECKING:
     from axiograd.homogeneity.certificate import Certificate
@@ -131,7 +126,7 @@ def to_xdnn(
     if how == "lift" and calibration is not None:
         raise ConfigurationError("calibration belongs to how='strip'; a lift takes its radius from the example inputs.")
     module = ensure_module(model)
-    call = ExampleCall.ensure(module, example_inputs, additional_forward_args, baseline=baseline, mask=mask)
+    call = _read_example(module, example_inputs, additional_forward_args, baseline=baseline, mask=mask)
     try:
         twin = copy.deepcopy(module)
     except Exception as error:
@@ -170,6 +165,49 @@ def to_xdnn(
     )
 
 
+def _read_example(model: nn.Module, inputs: Any, additional: Any, *, baseline: Any, mask: Mask | None) -> ExampleCall:
+    """The example call, with the role of every argument: further ones do not scale."""
+    leaves = read_leaves(inputs, additional_forward_args=additional, baseline=baseline)
+    n = 0 if isinstance(inputs, Mapping) else 1 if isinstance(inputs, Tensor) else len(inputs)
+    constants: set[Slot] = {*range(n, len(leaves.args)), *leaves.kwargs}
+    constants -= set(inputs) if isinstance(inputs, Mapping) else set()
+    call = ExampleCall(leaves, Roles.of(model, constants, mask))
+    if isinstance(mask, str | int) and call.roles.mask not in call.by_slot():
+        raise ConfigurationError(f"mask={mask!r} names no argument; the call has {list(call.by_slot())}.")
+    for i, x in enumerate(leaf.value for leaf in leaves.leaves if leaf.scales):
+        name = f"floating-point example input {i} of shape {tuple(x.shape)}"
+        if x.numel() == 0:
+            raise InputError(f"{name} is empty.")
+        if x.device.type == "meta":
+            raise InputError(f"{name} is on the meta device and has no values to calibrate on.")
+        if not bool(torch.isfinite(x).all()):
+            raise InputError(f"{name} has NaN or infinite values.")
+    return call
+
+
+def ensure_module(model: Any) -> nn.Module:
+    """The plain module behind compiled and data-parallel wrappers, or an error that says what to pass instead."""
+    if not isinstance(model, nn.Module):
+        raise ConversionError(
+            f"to_xdnn converts an nn.Module; got {type(model).__name__}: wrap the function in a module."
+        )
+    inner = model.module if isinstance(model, PARALLEL) else compiled_from(model)
+    if inner is not None:
+        return ensure_module(inner)
+    for path, module in model.named_modules():
+        name = f"{path or 'the model'} ({type(module).__name__})"
+        if isinstance(module, torch.jit.ScriptModule):
+            raise ConversionError(f"{name} is scripted or traced; its code is fixed: pass the module it was made from.")
+        if ".quantized" in type(module).__module__:
+            raise ConversionError(f"{name} is quantised; rounding has no degree: convert first, then quantise.")
+    for path, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if is_lazy(tensor):
+            raise ConversionError(f"{path} is lazy and has no shape yet: run the model once on real inputs first.")
+        if tensor.device.type == "meta":
+            raise ConversionError(f"{path} is on the meta device and has no values: load the weights first.")
+    return model
+
+
 def _without_cache(model: nn.Module) -> list[Edit]:
     """Keys and values that are kept for the next token are not an output to attribute, and no trace can hold them."""
     edits = []
@@ -185,7 +223,7 @@ def _without_cache(model: nn.Module) -> list[Edit]:
 def _run(model: nn.Module, call: ExampleCall) -> Any:
     """The output on the example inputs in eval mode: what fails here is not the conversion's doing."""
     try:
-        with left_as_it_was(model):
+        with running(model):
             return call(model)
     except Exception as error:
         raise InputError(
@@ -199,17 +237,11 @@ def _calibrate(
 ) -> tuple[nn.Module, list[Edit], "Certificate", tuple[LayerFit, ...]]:
     """Strip by least squares; what comes out is proved or refused."""
     name, training = type(model).__name__, model.training
-    args = call.arguments.args
-    if len(args) != 1 or call.arguments.kwargs or not isinstance(args[0], Tensor):
+    args = call.leaves.args
+    if len(args) != 1 or call.leaves.kwargs or not isinstance(args[0], Tensor):
         raise ConversionError(f"{name} is called with more than one tensor; calibration is for models of one input.")
     calibration = Calibration.ensure(given)
-    if calibration.exchange:
-        stripped, edits, _ = strip(model, call, prove)
-        layers = fit_stripped(model, stripped, args[0], calibration)
-        warn_of_overfitting(layers)
-        edits += [Edit(layer.name, "weights", "fitted to the original's outputs") for layer in layers]
-        return stripped, edits, prove(stripped), layers
-    with run_in_mode(model, training=False):
+    with running(model):
         before = prove(model)
     if before.epsilons:  # of norms other than BatchNorm, which stay as they are: known before anything is fitted
         raise _without_form(name, replace(before, violations=()))
@@ -235,10 +267,7 @@ def _calibrate(
 
 
 #: What to try where reading biases does not do.
-_EXCHANGE = (
-    "strip exchanges norms, attention and the like for forms that keep the scale, without calibration or with "
-    "Calibration(images, exchange=True), which then fits the weights alone"
-)
+_EXCHANGE = "strip without calibration exchanges norms, attention and the like for forms that keep the scale"
 
 
 def _without_form(name: str, certificate: "Certificate") -> ConversionError:
@@ -296,7 +325,7 @@ def _centred(call: ExampleCall, shared: set[Slot]) -> tuple[list[tuple[Slot, Ten
     owners = [slot for slot, value in call.by_slot().items() for _ in tree_leaves(value)]
     own: list[tuple[Slot, Tensor]] = []
     others: list[tuple[Slot, Tensor]] = []
-    for leaf, slot in zip(call.arguments.leaves, owners, strict=True):
+    for leaf, slot in zip(call.leaves.leaves, owners, strict=True):
         if leaf.scales and call.roles.scales(slot) and leaf.value.is_floating_point():
             x = leaf.value if leaf.baseline is None else leaf.value - leaf.baseline
             (others if slot in shared else own).append((slot, x))
@@ -309,7 +338,7 @@ def _radius(given: float | None, inputs: list[tuple[Slot, Tensor]], call: Exampl
         if not given > 0:
             raise ConfigurationError(f"radius={given}; it is an RMS of inputs and must be positive.")
         return float(given)
-    masks = call.masks()
+    masks = call.roles.masks(call.leaves.args, call.leaves.kwargs)
     kept = [x.detach()[mask] if (mask := mask_for(slot, x, masks)) is not None else x.detach() for slot, x in inputs]
     found = float(joint_rms([x.reshape(1, -1).double() for x in kept]))
     if found == 0:
@@ -322,7 +351,7 @@ def _radius(given: float | None, inputs: list[tuple[Slot, Tensor]], call: Exampl
 def _energy(lifted: Lifted, inputs: Inputs, additional: Any) -> float | None:
     """Σ|F − x·∇f| / Σ|F|; None where the model lets no gradient through or answers zero."""
     try:
-        with run_in_mode(lifted, training=False):
+        with running(lifted):
             output, energy = energy_parts(lifted, inputs, additional_forward_args=additional)
     except RuntimeError:
         return None

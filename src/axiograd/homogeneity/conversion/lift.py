@@ -10,12 +10,12 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflat
 
 from axiograd._calls import is_floating, read_leaves
 from axiograd.errors import InputError
-from axiograd.homogeneity.conversion.example import Roles, Slot
-from axiograd.homogeneity.conversion.scale import along, joint_rms, unscaled
+from axiograd.homogeneity.conversion.arguments import Roles, Slot
+from axiograd.homogeneity.conversion.scale import joint_rms, per_sample, safe_divide
 
 
 @dataclass
-class Inside:
+class ScaledCall:
     """A call as the model inside a lift sees it: scaling leaves divided by ρ."""
 
     leaves: list[Any]
@@ -60,7 +60,7 @@ class Lifted(nn.Module):
         super().__init__()
         self.model = model
         self.training = model.training
-        self.roles = Roles.of(model, set(), None) if roles is None else roles
+        self.roles = Roles.of(model) if roles is None else roles
         parameter = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
         value = torch.as_tensor(radius, dtype=torch.promote_types(parameter.dtype, torch.float32))
         self.register_buffer("radius", value.detach().clone().to(parameter.device))
@@ -80,7 +80,7 @@ class Lifted(nn.Module):
         args, kwargs = inside.arguments()
         return self.leave(self.model(*args, **kwargs), inside.rho)
 
-    def enter(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Inside:
+    def enter(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> ScaledCall:
         """The call that the model inside sees, and ρ."""
         slots = self.roles.by_slot(args, kwargs)
         strangers = [slot for slot in self._held if slot is not None and slot not in slots]
@@ -98,12 +98,12 @@ class Lifted(nn.Module):
         own = [i for i in where if i not in shared]
         rho = joint_rms([centred[i] for i in own], [mask_for(owner[i], leaves[i], masks) for i in own]) / self.radius
         for i, b in origins.items():
-            factor = along(rho, centred[i])
+            factor = per_sample(rho, centred[i])
             if i in shared:
                 factor = joint_rms([centred[j].reshape(1, -1) for j in sorted(shared)])[0] / self.shared_radius
-            unit = unscaled(centred[i], factor)
+            unit = safe_divide(centred[i], factor)
             leaves[i] = unit if b is None else unit + b
-        return Inside(leaves, structure, origins, shared, rho)
+        return ScaledCall(leaves, structure, origins, shared, rho)
 
     def leave(self, outputs: Any, rho: Tensor) -> Any:
         """The outputs of the model inside, multiplied by ρ."""
@@ -122,7 +122,7 @@ class Lifted(nn.Module):
                 f"The lift scales each sample by itself, but an output of shape {tuple(leaf.shape)} does not have the "
                 f"batch of {rho.shape[0]} first: return one row per sample."
             )
-        return along(rho, leaf) * leaf
+        return per_sample(rho, leaf) * leaf
 
     def extra_repr(self) -> str:
         return f"radius={self.radius.item():.4g}" if self.radius.device.type != "meta" else "radius on meta"

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from axiograd._calls import Call, Model
 from axiograd.attribution.passes import Pass, Score, leaves
-from axiograd.homogeneity.conversion.scale import along
+from axiograd.homogeneity.conversion.scale import per_sample
 from axiograd.training.held_gates.links import links_of
 from axiograd.training.held_gates.multiples import common
 from axiograd.training.held_gates.operators import NotChainError
@@ -78,7 +78,7 @@ class Chain(HeldPass):
         for i, (link, places) in enumerate(zip(self._links, self._places, strict=True)):
             if places:
                 gradient = self._gradients[i]
-                gradient = gradient if times is None else along(times, gradient) * gradient
+                gradient = gradient if times is None else per_sample(times, gradient) * gradient
                 self._add_products(total, i, x, gradient, linear=linear)
             x = link.again(x, linear) if i + 1 < len(self._links) else x
         return total, {}

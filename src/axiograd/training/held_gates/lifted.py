@@ -19,7 +19,7 @@ from torch import Tensor
 from axiograd._calls import Call, Model
 from axiograd.attribution.passes import Pass, Score
 from axiograd.homogeneity.conversion.lift import Lifted
-from axiograd.homogeneity.conversion.scale import along
+from axiograd.homogeneity.conversion.scale import per_sample
 from axiograd.training.held_gates.links import check_called_plainly
 from axiograd.training.held_gates.operators import NotChainError, NotHeldError
 from axiograd.training.task import Task
@@ -111,5 +111,5 @@ def differentiate_lifted(
     done = through(model.model, entered.arguments, score_inside, create_graph=create_graph, **further)
     (g,) = done.gradients
     rest = done.scores - (entered.unit * g).flatten(1).sum(1)
-    gradient = g + along(rest, g) * entered.slope
+    gradient = g + per_sample(rest, g) * entered.slope
     return Pass(outside(done.outputs), done.scores * rho.to(done.scores.dtype), (gradient,))

@@ -21,7 +21,7 @@ from axiograd._calls import Call, Model
 from axiograd._state import PARALLEL, all_modules, unwrap_parallel
 from axiograd.attribution.passes import Pass, Score, attribution_pass, leaves as to_differentiate_by
 from axiograd.errors import ConfigurationError
-from axiograd.homogeneity.conversion.scale import along
+from axiograd.homogeneity.conversion.scale import per_sample
 from axiograd.training.held_gates.checkpointing import without_checkpoints
 from axiograd.training.held_gates.once import Refused, once
 from axiograd.training.held_gates.operators import NotHeldError
@@ -153,7 +153,7 @@ class Replayed:
         r, v = found[: len(self.outputs)], found[len(self.outputs) :]
         if self.shared:
             scale = _multiple(self.u[0], r[0])
-            moved = [x + along(scale, vi) * vi for x, vi in zip(self.x, v, strict=True)]
+            moved = [x + per_sample(scale, vi) * vi for x, vi in zip(self.x, v, strict=True)]
             passes: list[tuple[Sequence[Tensor], list[Tensor]]] = [(r, self._run(moved, linear=False))]
         else:
             # The pass that counts is the last one.

@@ -24,7 +24,7 @@ from torch.utils import _pytree as pytree
 
 from axiograd._calls import Call, Model, zeros_like
 from axiograd.attribution.passes import Pass, Score, leaves
-from axiograd.homogeneity.conversion.scale import along
+from axiograd.homogeneity.conversion.scale import per_sample
 from axiograd.training.held_gates.checkpointing import without_checkpoints
 from axiograd.training.held_gates.multiples import ROUNDING, common, multiples
 from axiograd.training.held_gates.once import once
@@ -119,7 +119,7 @@ class Held(HeldPass):
                 result = call(weights)
             made = [r for r in pytree.tree_leaves(result) if isinstance(r, Tensor)]
             pairs = [
-                (r, g if times is None else along(times, g) * g)
+                (r, g if times is None else per_sample(times, g) * g)
                 for r, g in zip(made, self.output_gradients[entry], strict=True)
                 if g is not None and r.requires_grad
             ]
@@ -208,9 +208,9 @@ class Outputs(torch.autograd.Function):
         by_x: list[Tensor | None] = [None] * n
         wanted_by_x = ctx.needs_input_grad[3 : 3 + n]
         if isinstance(times, Tensor):
-            moved = [xi + v / along(times, v) for xi, v in zip(x, shift, strict=True)] if asked else list(x)
+            moved = [xi + v / per_sample(times, v) for xi, v in zip(x, shift, strict=True)] if asked else list(x)
             weights, _ = held.weight_gradients(moved, tensors, linear=False, times=times)
-            by_x = [along(times, g) * g for g in held.gradients]
+            by_x = [per_sample(times, g) * g for g in held.gradients]
         elif times:
             moved = [torch.add(xi, v, alpha=1 / times) for xi, v in zip(x, shift, strict=True)] if asked else list(x)
             weights, _ = held.weight_gradients(moved, tensors, linear=False)
@@ -236,12 +236,12 @@ class Direction(torch.autograd.Function):
         ctx.held = held
         if held.scale is None:
             raise NotHeldError("the gradient of this pass is not a multiple of the task's.")
-        return tuple(along(held.scale, g) * g for g in held.gradients)
+        return tuple(per_sample(held.scale, g) * g for g in held.gradients)
 
     @staticmethod
     @once
     def backward(ctx: Any, *directions: Tensor) -> tuple[Tensor | None, ...]:
-        return (None, *(along(ctx.held.scale, v) * v for v in directions))
+        return (None, *(per_sample(ctx.held.scale, v) * v for v in directions))
 
 
 def record(

@@ -1,3 +1,5 @@
+"""A model in functional style, and what becomes of its copies, files and state."""
+
 import copy
 import pickle
 
@@ -8,7 +10,6 @@ from torch import nn
 
 from axiograd.errors import ConversionError
 from axiograd.homogeneity.conversion import to_xdnn
-from axiograd.homogeneity.conversion.calibration import patches
 
 
 class Tokens(nn.Module):
@@ -51,7 +52,7 @@ def test_functional_code_is_stripped_and_proved(converted, assert_degree):
     assert_degree(conversion.model, x)
     kinds = {e.before for e in conversion.edits if e.source}
     assert kinds == {"cat", "add", "layer_norm", "scaled_dot_product_attention", "gelu"}
-    assert all("test_patched.py:" in e.source for e in conversion.edits if e.source)
+    assert all("test_functional_code.py:" in e.source for e in conversion.edits if e.source)
 
 
 def test_tokens_and_positions_are_kept_and_matter(converted):
@@ -66,7 +67,7 @@ def test_tokens_and_positions_are_kept_and_matter(converted):
 
 def test_the_original_is_untouched(converted):
     model, _, conversion = converted
-    assert not patches(model)
+    assert "forward" not in vars(model)
     assert model.embed.bias is not None
     assert set(conversion.removed) == {"embed.bias", "qkv.bias", "out.bias"}
     kept = set(model.state_dict()) - set(conversion.removed)
@@ -99,5 +100,5 @@ def test_a_path_not_seen_before_says_so():
     model = Switch()
     converted = to_xdnn(model, torch.randn(2, 3)).model
     converted.extra = True
-    with pytest.raises(ConversionError, match=r"'add' at .*test_patched.py:\d+ on a path"):
+    with pytest.raises(ConversionError, match=r"'add' at .*test_functional_code.py:\d+ on a path"):
         converted(torch.randn(2, 3))

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from axiograd.errors import ConfigurationError, ConversionError, InputError, StorageError
+from axiograd.errors import ConfigurationError, ConversionError, InputError
 from axiograd.homogeneity import calibrated_layout, certify, to_xdnn
 from axiograd.homogeneity.conversion import Calibration, OverfittingWarning
 
@@ -196,52 +196,6 @@ def test_probabilities_are_refused():
         to_xdnn(nn.Sequential(nn.Linear(4, 2), nn.Sigmoid()), x, calibration=x)
 
 
-def test_activations_beyond_the_memory_are_put_into_a_file(images):
-    net = _network(blocks=1)
-    one, two = (to_xdnn(net, images[:4], calibration=Calibration(images, memory=gib)).model for gib in (4.0, 0.0))
-    assert torch.equal(one(images[:8]), two(images[:8]))
-
-
-@pytest.mark.parametrize(
-    "form", [{}, pytest.param({"read_biases": False}, marks=pytest.mark.long)], ids=["both", "weights"]
-)
-def test_an_interrupted_calibration_resumes_where_it_stopped(images, tmp_path, form):
-    """The same network to the last bit, and layers that were done are not fitted again."""
-    net, folder = _network(groups=2), tmp_path / "calibration"
-    whole = to_xdnn(net, images[:4], calibration=Calibration(images, **form))
-
-    def stop(done, _):
-        if done == 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        to_xdnn(net, images[:4], calibration=Calibration(images, folder=folder, progress=stop, **form))
-    times = {file.name: file.stat().st_mtime_ns for file in folder.glob("layer-*")}
-    assert len(times) == 3
-    again = to_xdnn(net, images[:4], calibration=Calibration(images, folder=folder, **form))
-    assert torch.equal(again.model(images), whole.model(images))
-    assert str(again.layers) == str(whole.layers)
-    assert all((folder / name).stat().st_mtime_ns == time for name, time in times.items())
-    assert not [name for name, _ in again.model.named_parameters() if form and "reader" in name]
-
-
-def test_a_folder_of_another_calibration_is_refused(images, tmp_path):
-    net = nn.Sequential(nn.Flatten(), nn.Linear(1200, 3))
-    to_xdnn(net, images[:4], calibration=Calibration(images, folder=tmp_path, ridge=0.1))
-    for other, given, message in (
-        (net, Calibration(images, folder=tmp_path, ridge=0.2), "different settings: settings.ridge"),
-        (net, Calibration(images[5:], folder=tmp_path, ridge=0.1), "different settings: images"),
-        (copy.deepcopy(net), Calibration(images, folder=tmp_path, ridge=0.1), "different settings: weights"),
-    ):
-        if other is not net:
-            nn.init.ones_(other[1].bias)
-        with pytest.raises(StorageError, match=message):
-            to_xdnn(other, images[:4], calibration=given)
-    (tmp_path / "calibration.json").write_text("{")
-    with pytest.raises(StorageError, match="is damaged"):
-        to_xdnn(net, images[:4], calibration=Calibration(images, folder=tmp_path, ridge=0.1))
-
-
 def test_weights_are_those_of_ridge_regression():
     """Without biases to read, W + ΔW minimises ‖(W + ΔW) h − W h − b‖² + λ‖ΔW‖²: the normal equations, by hand."""
     torch.manual_seed(0)
@@ -257,9 +211,8 @@ def test_weights_are_those_of_ridge_regression():
     [
         nn.Conv1d(3, 4, 3, stride=2, padding=1),
         nn.Conv2d(4, 6, (3, 2), stride=(1, 2), padding=(2, 0), dilation=(2, 1), groups=2),
-        nn.Conv3d(2, 3, 2),
     ],
-    ids=["1d", "2d", "3d"],
+    ids=["1d", "2d"],
 )
 def test_patches_are_what_the_convolution_sees(layer):
     """With a constant channel the bias can be built from weights; only right patches find it."""
@@ -363,47 +316,8 @@ def test_too_few_images_are_noticed():
 @pytest.mark.parametrize("layer", [nn.LayerNorm(6), nn.Softmax(-1), nn.LogSigmoid()])
 def test_what_has_no_such_form_is_refused(layer):
     x = torch.randn(30, 4)
-    with pytest.raises(ConversionError, match=r"for which calibration has no homogeneous form.*exchange=True.*lift"):
+    with pytest.raises(ConversionError, match=r"for which calibration has no homogeneous form.*lift"):
         to_xdnn(nn.Sequential(nn.Linear(4, 6), layer, nn.Linear(6, 2)), x, calibration=x)
-
-
-def test_weights_of_a_stripped_network_are_those_of_ridge_regression():
-    """The normal equations by hand, for a layer whose bias a plain strip takes away."""
-    torch.manual_seed(0)
-    net, x = nn.Linear(4, 3).double(), torch.randn(60, 4).double()
-    model = to_xdnn(net, x, calibration=Calibration(x, exchange=True, held_out=0, ridge=0.1)).model
-    gram = x.T @ x
-    change = torch.linalg.solve(gram + 0.1 * gram.diagonal().mean() * torch.eye(4), x.T @ net.bias.expand(60, 3))
-    torch.testing.assert_close(model(x), x @ (net.weight.T + change))
-
-
-def test_what_calibration_refuses_is_exchanged_and_fitted(assert_degree):
-    """A norm and a convolution of patches, with biases that matter: most of what plain strip loses comes back."""
-    torch.manual_seed(0)
-    net = nn.Sequential(
-        nn.Conv2d(3, 8, 4, stride=4),
-        nn.Flatten(2),
-        nn.LayerNorm(9),
-        nn.GELU(),
-        nn.Flatten(),
-        nn.Linear(72, 16),
-        nn.Tanh(),
-    ).append(nn.Linear(16, 4))
-    for module in net:
-        if getattr(module, "bias", None) is not None:
-            nn.init.normal_(module.bias, std=0.7)
-    net.eval()
-    before = copy.deepcopy(net.state_dict())
-    x, fresh = torch.rand(300, 3, 12, 12) + 0.2, torch.rand(100, 3, 12, 12) + 0.2
-    found = to_xdnn(net, x[:8], calibration=Calibration(x, exchange=True, ridge=1e-3))
-    assert (found.certificate.degree, found.certificate.exact) == (1.0, True)
-    assert_degree(found.model, fresh[:8])
-    assert [layer.name for layer in found.layers] == ["0", "5", "7"]
-    wanted, plain = net(fresh).detach(), to_xdnn(net, x[:8]).model(fresh)
-    assert (found.model(fresh) - wanted).norm() < 0.5 * (plain - wanted).norm()
-    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
-    with pytest.raises(ConfigurationError, match="keeps no layers in a folder"):
-        to_xdnn(net, x[:8], calibration=Calibration(x, exchange=True, folder="somewhere"))
 
 
 def test_misplaced_options_are_refused():

@@ -1,4 +1,4 @@
-"""Is removing the bias plausible here? What the constants of a model carry, and what each conversion would cost."""
+"""What would removing biases cost? What the constants of a model carry, and what each conversion keeps."""
 
 import warnings
 from collections.abc import Iterator
@@ -12,10 +12,9 @@ from torch.func import functional_call
 from torch.nn.modules.batchnorm import _NormBase
 
 from axiograd.errors import AxiogradError, InputError
-from axiograd.homogeneity.certification import certify
-from axiograd.homogeneity.conversion.calibrated import OverfittingWarning
-from axiograd.homogeneity.conversion.calibration import left_as_it_was
+from axiograd.homogeneity.conversion.calibrate import OverfittingWarning
 from axiograd.homogeneity.conversion.convert import to_xdnn
+from axiograd.homogeneity.conversion.strip import running
 
 #: Below this share of the output, constants are not worth a thought.
 LITTLE = 0.01
@@ -67,14 +66,14 @@ class BiasReport:
         found = {cost.how: cost.kept for cost in self.costs if cost.kept is not None}
         carried = f"The constants carry {self.share:.0%} of the output"
         if self.share <= LITTLE:
-            return f"{carried}: removing them is plausible. Strip the model."
+            return f"{carried}: removing them costs little. Strip the model."
         if not found:
             return f"{carried}, and no conversion works as it is."
         # What changes least about the attributions comes first among those that keep enough.
         good = [how for how in ("strip", "calibrated strip", "lift") if found.get(how, 0) >= ENOUGH]
         how = good[0] if good else max(found, key=lambda name: found[name])
         advice = {
-            "strip": "plain strip keeps {kept} of the answers: removing the bias is plausible here",
+            "strip": "plain strip keeps {kept} of the answers: removing the biases costs little",
             "calibrated strip": "they can be read off the input: calibrated strip keeps {kept} of the answers",
             "lift": "take the model as it is at the data's scale: lift keeps {kept} of the answers; part of its "
             "attributions is an energy map",
@@ -97,7 +96,7 @@ class BiasReport:
             lines.append(f"accuracy of the original: {self.accuracy:.1%}")
         for cost in self.costs:
             right = "" if cost.accuracy is None else f", accuracy {cost.accuracy:.1%}"
-            outcome = f"not possible: {cost.why}" if cost.kept is None else f"answers as before: {cost.kept:.1%}{right}"
+            outcome = f"not possible: {cost.why}" if cost.kept is None else f"same prediction: {cost.kept:.1%}{right}"
             lines.append(f"{cost.how}: {outcome}")
         return "\n".join([*lines, self.recommendation])
 
@@ -124,7 +123,9 @@ def bias_report(model: nn.Module, samples: Tensor, labels: Tensor | None = None)
         )
     if labels is not None and len(labels) != len(samples):
         raise InputError(f"{len(labels)} labels for {len(samples)} samples.")
-    with left_as_it_was(model):
+    from axiograd.homogeneity import certify  # homogeneity exports this module too
+
+    with running(model):
         certificate = certify(model, samples[:EXAMPLES])
         names = sorted({name for violation in certificate.violations for name in violation.parameters})
         parts = [_parts(model, rows, names) for rows in samples.split(ROWS)]

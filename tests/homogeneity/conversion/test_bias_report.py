@@ -74,7 +74,7 @@ def test_a_network_without_constants():
     assert report.share < 1e-5
     assert report.layers == ()
     assert {cost.how: cost.kept for cost in report.costs}["strip"] == 1
-    assert "plausible" in report.recommendation
+    assert "costs little" in report.recommendation
 
 
 def test_curvature_is_told_from_biases():
