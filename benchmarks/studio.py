@@ -32,7 +32,7 @@ from torch import nn
 
 import axiograd
 from axiograd.datasets import SQUEEZENET, Preprocess, TensorData, fashion_mnist
-from axiograd.datasets.marked import Pictures
+from axiograd.datasets.pictures import Pictures
 from axiograd.experiments.code import commit
 from axiograd.models import get_model
 from axiograd.studio.network import Origin

@@ -1,3 +1,5 @@
+import runpy
+
 import pytest
 import torch
 
@@ -89,3 +91,75 @@ def table(tmp_path):
     rows = ["id,age,weight,pulse,steps,ill", "1,30,70,60,,0", "2,50,80,70,200,1", "3,70,60,90,400,1"]
     path.write_text("\n".join(rows) + "\n")
     return path
+
+
+def _images(folder, classes=("cat", "otter"), count=2, size=64):
+    """Photos by class, and for each a mask of its upper half."""
+    from PIL import Image
+
+    generator = torch.Generator().manual_seed(0)
+    mask = Image.new("L", (size, size))
+    mask.paste(255, (0, 0, size, size // 2))
+    for name in classes:
+        for root in (folder, folder.parent / "masks"):
+            (root / name).mkdir(parents=True, exist_ok=True)
+        for i in range(count):
+            pixels = torch.randint(0, 256, (size, size, 3), generator=generator, dtype=torch.uint8)
+            Image.fromarray(pixels.numpy()).save(folder / name / f"{i}.png")
+            mask.save(folder.parent / "masks" / name / f"{i}.png")
+
+
+@pytest.fixture(scope="session")
+def documented_files(tmp_path_factory):
+    """A folder with small files under the names that README and docs use in their commands."""
+    import pandas as pd
+
+    from axiograd.models import get_model
+    from support.command import axiograd
+    from support.texts import sequence_classifier, word_pieces
+
+    here = tmp_path_factory.mktemp("documented")
+    net = SOURCE.replace("Conv2d(3, 4, 3, 2)", "Conv2d(3, 4, 3, 2, bias=False)")
+    (here / "net.py").write_text(net.replace("Linear(16, classes)", "Linear(16, classes, bias=False)"))
+    _images(here / "photos")
+    _images(here / "pets" / "photos" / "train")
+    (here / "pets" / "photos" / "masks").rename(here / "pets" / "masks")
+    _images(here / "pets" / "photos" / "val")
+    (here / "pets" / "photos" / "masks").rename(here / "pets" / "masks-val")
+    for name in ("cat", "dog"):
+        (here / f"{name}.jpg").write_bytes((here / "photos" / "cat" / "0.png").read_bytes())
+    (here / "names.txt").write_text("cat\notter\n")
+    images = [(path.read_bytes(),) for path in sorted((here / "photos").rglob("*.png"))]
+    pd.DataFrame(images, columns=["image"]).to_parquet(here / "shop.parquet")
+    torch.save(runpy.run_path(str(here / "net.py"))["build"]().state_dict(), here / "net.pt")
+    torch.manual_seed(0)
+    settings = {"num_classes": 2, "width": 0.05, "hidden": 8, "pool": 2, "small": True}
+    torch.save(get_model("alexnet", **settings).state_dict(), here / "small.pth")
+    given = [word for name, value in settings.items() for word in ("--set", f"{name}={str(value).lower()}")]
+    small = ("alexnet", *given, "--weights", here / "small.pth", "--size", "32")
+    for how, file in (
+        ("lift", "lifted"),
+        ("strip", "stripped"),
+        ("strip", "x-resnet50"),
+        ("strip", "runs/photos/model"),
+    ):
+        out = here / f"{file}.safetensors"
+        out.parent.mkdir(parents=True, exist_ok=True)
+        done = axiograd("convert", *small, "--examples", here / "photos", "--how", how, "-o", out)
+        assert done.code == 0, done.err
+    model = sequence_classifier()
+    model.config.id2label = {0: "negative", 1: "positive", 2: "unsure"}
+    model.config.label2id = {name: i for i, name in model.config.id2label.items()}
+    model.save_pretrained(here / "my-model")
+    word_pieces().save_pretrained(here / "my-model")
+    (here / "review.txt").write_text("a wonderful film\n")
+    (here / "reviews.csv").write_text("review\na wonderful film\na bad film\n")
+    rows = [f"{i},{30 + i % 7},{['f', 'm'][i % 2]},{1 + i % 3},{['ill', 'well'][i % 2]}" for i in range(40)]
+    (here / "patients.csv").write_text("\n".join(["id,age,sex,counts,outcome", *rows]) + "\n")
+    (here / "new-patients.csv").write_text("age,sex\n50,f\n60,m\n")
+    (here / "rows").mkdir()
+    (here / "rows" / "net.py").write_text(SOURCE + "\n\nbuild = table\n")
+    rows = [f"{i},{30 + i},{60 + i},{70 - i},{100 * i},{i % 2}" for i in range(6)]
+    for name in ("train", "patients"):
+        (here / "rows" / f"{name}.csv").write_text("\n".join(["id,age,weight,pulse,steps,survived", *rows]) + "\n")
+    return here

@@ -8,8 +8,7 @@ import torch
 from PIL import Image
 
 from axiograd.datasets import IMAGENET, DamagedImageError, image_folder
-from axiograd.datasets.folders import decode
-from axiograd.datasets.transforms import resize_short_side
+from axiograd.datasets.images import decode, resize_short_side
 from axiograd.errors import InputError
 
 RANDOM = np.random.default_rng(0)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from axiograd.datasets import TensorData, add_colour, add_decoy, color_mnist, decoy, fashion_mnist
-from axiograd.datasets.confounders import palette
+from axiograd.datasets.synthetic import palette
 from axiograd.errors import ConfigurationError, DataMissingError
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from axiograd.datasets import fashion_mnist, mnist
-from axiograd.datasets._mnist import FASHION_MNIST, read_idx
+from axiograd.datasets.sources import SOURCES, read_idx
 from axiograd.errors import ConfigurationError, DataMissingError, StorageError
 
 
@@ -55,7 +55,7 @@ def test_damaged_idx_files_are_named(tmp_path, content):
 
 
 def test_debians_folder_is_searched():
-    assert "/usr/share/datasets/fashion-mnist" in map(str, FASHION_MNIST.looked_in())
+    assert "/usr/share/datasets/fashion-mnist" in map(str, SOURCES["fashion_mnist"].looked_in())
 
 
 def test_split_is_checked():

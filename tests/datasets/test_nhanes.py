@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from axiograd.datasets import nhanes
-from axiograd.datasets._nhanes import git_blob_id
+from axiograd.datasets.sources import git_blob_id
 from axiograd.errors import ConfigurationError, DataMissingError, StorageError
 
 
@@ -46,7 +46,7 @@ def authors(tmp_path, monkeypatch):
     content = b",age,bmi,isBlank\n0,39.0,,False\n7,61.5,27.5,True\n"
     (folder / "X_sparsity.csv").write_bytes(content)
     np.save(folder / "y_sparsity.npy", np.array([1, 0]))
-    monkeypatch.setattr("axiograd.datasets._nhanes.AUTHORS_BLOB", git_blob_id(content), raising=True)
+    monkeypatch.setattr("axiograd.datasets.sources.AUTHORS_BLOB", git_blob_id(content), raising=True)
     return folder
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from axiograd.datasets import shapes
-from axiograd.datasets._shapes import TAGS
+from axiograd.datasets.synthetic import TAGS
 from axiograd.errors import ConfigurationError
 
 

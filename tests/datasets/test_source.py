@@ -3,7 +3,7 @@
 import pytest
 
 from axiograd.datasets import catalogue, cifar10, imagenet, imagenet_sample, mnist, nhanes, tiny_imagenet
-from axiograd.datasets._source import DataSource
+from axiograd.datasets.sources import DataSource
 from axiograd.errors import DataMissingError
 
 THING = DataSource("Thing", "thing", ("a.csv",), "https://example.org/thing", "MIT")

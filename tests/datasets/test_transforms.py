@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from axiograd.datasets import IMAGENET, PIXELS, SQUEEZENET, Augment, Preprocess
-from axiograd.datasets.transforms import centre_crop, pillow, random_box, resize_short_side
+from axiograd.datasets.images import centre_crop, pillow, random_box, resize_short_side
 from axiograd.errors import MissingExtraError
 
 

@@ -16,7 +16,7 @@ from torch import nn
 
 import axiograd
 from axiograd.datasets import SQUEEZENET, Preprocess
-from axiograd.datasets.folders import as_rgb
+from axiograd.datasets.images import as_rgb
 from axiograd.errors import ConfigurationError, DataMissingError, InputError, StorageError
 from axiograd.export import page as pages
 from support.chromium import CHROMIUM, Browser

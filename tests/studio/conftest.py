@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from axiograd.datasets.marked import Pictures
+from axiograd.datasets.pictures import Pictures
 from support import studio_model
 
 #: The worker is another process, which imports the network by its name.

@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from axiograd import XGradient
-from axiograd.datasets.marked import MarkedImages, Pictures, read_mask
+from axiograd.datasets.pictures import MarkedImages, Pictures, read_mask
 from axiograd.errors import DataMissingError, InputError
 from axiograd.studio.clusters import find_clusters
 from axiograd.studio.judging import judge, parts, randomised

@@ -201,7 +201,7 @@ def test_the_kept_file_repeats_the_training_to_the_same_numbers(tmp_path, monkey
 
 
 def test_a_session_is_one_studios_and_of_one_data_set(tmp_path, pictures):
-    from axiograd.datasets.marked import Pictures
+    from axiograd.datasets.pictures import Pictures
 
     with Session.opened(tmp_path, pictures) as session:
         session.add_round(None, how="as it was")

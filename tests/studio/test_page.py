@@ -9,7 +9,7 @@ import pytest
 import torch
 import uvicorn
 
-from axiograd.datasets.marked import Pictures
+from axiograd.datasets.pictures import Pictures
 from axiograd.studio.network import Origin, rebuild
 from axiograd.studio.opening import opened
 from axiograd.studio.spreading import similar

@@ -13,9 +13,11 @@ import torch
 from torch import Tensor, nn
 
 import axiograd.datasets
-from axiograd.cli.tables import FeatureTable, TableOptions, is_table, prepare, read_table
+from axiograd.cli.tables import FeatureTable, TableOptions, prepare, read_table
 from axiograd.datasets import DamagedImageError, ImageFiles, Schema, TensorData, catalogue
-from axiograd.datasets.folders import SUFFIXES, class_folders, decode, image_files
+from axiograd.datasets.folders import SUFFIXES, class_folders, image_files
+from axiograd.datasets.images import decode
+from axiograd.datasets.tables import is_table
 from axiograd.errors import ConfigurationError, DataMissingError, InputError
 from axiograd.loading.prepared import Prepared
 from axiograd.loading.specs import guess_shape

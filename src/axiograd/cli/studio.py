@@ -84,7 +84,7 @@ def _named(given: Given, weights: str | None, settings: dict[str, Any], prepared
     """The images and the model that the command line names."""
     from functools import partial
 
-    from axiograd.datasets.marked import Pictures
+    from axiograd.datasets.pictures import Pictures
     from axiograd.studio.network import Origin
 
     make = partial(_load, given.spec, weights, settings)

@@ -11,8 +11,14 @@ from torch import Tensor
 
 from axiograd._names import choose_from
 from axiograd.datasets import Column, Schema
-from axiograd.datasets.columns import Columns, as_numbers, as_word, count_empty, first_word
-from axiograd.datasets.table import is_table as is_table, read_columns  # noqa: PLC0414
+from axiograd.datasets.tables import (
+    Columns,
+    as_numbers,
+    as_word,
+    count_empty,
+    first_word,
+    read_columns,
+)
 from axiograd.errors import ConfigurationError, InputError, StorageError
 
 #: Where the statistics are from that a model's file holds.

@@ -1,36 +1,26 @@
 """Image files on disk as a data set: damaged files are reported, or left out on request and recorded."""
 
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from axiograd.datasets.folder_masks import FolderMasks, Meaning
+from axiograd.datasets.images import PIXELS, Augment, DamagedImageError, Preprocess, decode
+from axiograd.datasets.masks import FolderMasks, Meaning
 from axiograd.datasets.tensors import TensorData, check_choice
-from axiograd.datasets.transforms import PIXELS, Augment, Preprocess, pillow
-from axiograd.errors import ConfigurationError, DataMissingError, StorageError
+from axiograd.errors import ConfigurationError, DataMissingError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".webp", ".tif", ".tiff", ".gif", ".avif", ".heic", ".heif"}
 
-#: Pixels of the largest image that is decoded: half of what Pillow refuses, a quarter of a gigabyte as RGB.
-LARGEST = 89_478_485
-SIXTEEN_BITS = 65_535
-
 Transform = Callable[["Image", Sequence[int]], Tensor]
-
-
-class DamagedImageError(StorageError):
-    """An image file that cannot be decoded."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +57,7 @@ class ImageFiles(Dataset[tuple[Any, ...]]):
         kept = torch.ones(len(files), dtype=torch.bool)
         if on_damaged == "skip":
             with ThreadPoolExecutor() as pool:
-                verdicts = list(pool.map(examine, (path for path, _ in files)))
+                verdicts = list(pool.map(_why_damaged, (path for path, _ in files)))
             self.skipped = tuple(verdict for verdict in verdicts if verdict is not None)
             kept = torch.tensor([verdict is None for verdict in verdicts], dtype=torch.bool)
         # Strings and one tensor: a million tuples of Path objects would be copied into every worker.
@@ -174,84 +164,9 @@ def _hidden(name: str) -> bool:
     return name.startswith(".") or name == "__MACOSX"
 
 
-def decode(path: Path) -> "Image":
-    """The image as people see it, as RGB; or DamagedImageError with its path and why.
-
-    Turned as its EXIF orientation says; 16-bit grey scaled to 8 bits; what is transparent laid over white.
-    """
+def _why_damaged(path: Path) -> Skipped | None:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", pillow().DecompressionBombWarning)  # we refuse it, in a sentence
-            with pillow().open(path) as image:
-                refuse_what_is_not_one_photo(image)
-                return as_rgb(upright(image))
-    except FileNotFoundError as error:
-        raise DataMissingError(f"there is no image {path}.") from error
-    except damage() as error:
-        why = "Pillow reads HEIC by a plugin only" if _is_heic(path) else str(error).rstrip(".")
-        hint = "save it as JPEG, or " if _is_heic(path) else ""
-        raise DamagedImageError(
-            f"{path} cannot be decoded: {why}; {hint}leave it out (on_damaged='skip', --skip-damaged)."
-        ) from error
-
-
-def _is_heic(path: Path) -> bool:
-    return path.suffix.lower() in {".heic", ".heif"}
-
-
-def refuse_what_is_not_one_photo(image: "Image") -> None:
-    """Raise for animations and for images too large to decode; the second picture of a phone's MPO is not looked at."""
-    frames = getattr(image, "n_frames", 1)
-    if frames > 1 and image.format != "MPO":
-        raise ValueError(f"it holds {frames} frames, not one picture; save the one that is meant.")
-    width, height = image.size
-    if width * height > LARGEST:
-        raise ValueError(f"it has {width:,} × {height:,} pixels, and {LARGEST:,} are the limit; make it smaller first.")
-
-
-def upright(image: "Image") -> "Image":
-    """The image turned as its EXIF orientation says."""
-    from PIL import ImageOps
-
-    turned: Image = ImageOps.exif_transpose(image)
-    return turned
-
-
-def as_rgb(image: "Image") -> "Image":
-    """Any mode of Pillow's as RGB; ValueError for numbers whose range is unknown."""
-    if image.mode.startswith("I"):
-        values = np.asarray(image)
-        if values.min() < 0 or values.max() > SIXTEEN_BITS:
-            raise ValueError(
-                f"its grey values reach from {values.min()} to {values.max()}, not from 0 to {SIXTEEN_BITS}."
-            )
-        image = pillow().fromarray(np.round(values / (SIXTEEN_BITS / 255)).astype(np.uint8))
-    elif image.mode == "F":
-        raise ValueError("its grey values are floating-point numbers, whose range is unknown; save it as 8 or 16 bits.")
-    elif image.has_transparency_data:
-        alpha = image.convert("RGBA")
-        image = pillow().alpha_composite(pillow().new("RGBA", image.size, "white"), alpha)
-    decoded: Image = image.convert("RGB")
-    return decoded
-
-
-def examine(path: Path) -> Skipped | None:
-    """Why an image cannot be decoded, or None."""
-    try:
-        with pillow().open(path) as image:
-            refuse_what_is_not_one_photo(image)
-            if image.mode in {"I", "I;16", "I;16B", "I;16L", "F"}:
-                as_rgb(image)
-            # For JPEG: the whole stream is read, but only an eighth of the pixels are made.
-            image.draft("RGB", (1, 1))
-            image.load()
-    except damage() as error:
-        return Skipped(path, str(error))
+        decode(path)
+    except DamagedImageError as error:
+        return Skipped(path, str(error.__cause__))
     return None
-
-
-def damage() -> tuple[type[Exception], ...]:
-    """What Pillow raises for files that are not images, are cut off, or broken inside."""
-    bomb: Any = pillow().DecompressionBombError
-    large: Any = pillow().DecompressionBombWarning  # where warnings are errors
-    return (OSError, SyntaxError, ValueError, EOFError, IndexError, bomb, large)

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from axiograd.datasets import TensorData, add_colour, add_decoy, fashion_mnist, mnist, shapes
-from axiograd.datasets.confounders import palette
+from axiograd.datasets.synthetic import palette
 from axiograd.datasets.tensors import Root, check_choice
 from axiograd.errors import ConfigurationError
 

@@ -27,7 +27,7 @@ from axiograd.experiments.item import Cell, Item, Plan, Scale, Setting, Table, W
 from axiograd.experiments.nhanes.data import Scaling, load
 from axiograd.experiments.nhanes.training import roc_auc
 from axiograd.experiments.records import Records, mean_and_std
-from axiograd.models.mlp import MLP
+from axiograd.models import MLP
 from axiograd.priors import RightReasons
 from axiograd.training.loss import AttributionLoss
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from axiograd.attribution import InputXGradient, XGradient
 from axiograd.datasets import TensorData, add_decoy
-from axiograd.datasets.marked import Pictures
+from axiograd.datasets.pictures import Pictures
 from axiograd.experiments.confounded import Confounded
 from axiograd.experiments.decoy_training import METHODS, fitted
 from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from axiograd.datasets import Preprocess, TensorData, add_colour, mnist, shapes
-from axiograd.datasets.marked import Pictures
-from axiograd.datasets.transforms import PIXELS
+from axiograd.datasets.images import PIXELS
+from axiograd.datasets.pictures import Pictures
 from axiograd.experiments import box_energy
 from axiograd.experiments.confounded import Confounded, load
 from axiograd.experiments.decoy_training import METHODS, fitted

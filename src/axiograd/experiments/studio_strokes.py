@@ -18,7 +18,7 @@ from torch import nn
 
 from axiograd.attribution import XGradient
 from axiograd.datasets import TensorData
-from axiograd.datasets.marked import Pictures
+from axiograd.datasets.pictures import Pictures
 from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work
 from axiograd.experiments.loop import accuracy
 from axiograd.experiments.records import Records, mean_and_std

@@ -153,7 +153,7 @@ def _text(how: Preprocess) -> str:
 
 def _check_pixels(proto: onnx.ModelProto, how: Preprocess) -> None:
     """What the graph makes of images must be what Pillow makes of them, up to rounding."""
-    from axiograd.datasets.transforms import pillow
+    from axiograd.datasets.images import pillow
 
     run, generator = runner(proto), np.random.default_rng(0)
     level = how.white / 255 / min(how.std)

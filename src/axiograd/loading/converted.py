@@ -18,7 +18,7 @@ from axiograd._state import like_of
 from axiograd.errors import ConfigurationError, StorageError
 from axiograd.homogeneity import calibrated_layout, to_xdnn
 from axiograd.models import get_model
-from axiograd.models.header import KEY as KEY, BuildRecipe as BuildRecipe  # noqa: PLC0414
+from axiograd.models.recipe import KEY as KEY, BuildRecipe as BuildRecipe  # noqa: PLC0414
 
 #: How many times as many parameters as its file's a model may have (biases that were taken out), and some more.
 _MORE, _SMALL = 4, 1_000_000

@@ -17,7 +17,7 @@ from axiograd.errors import ConfigurationError, DataMissingError
 from axiograd.loading.converted import BuildRecipe, bare, rebuild
 from axiograd.loading.libraries import build, library_of, read_exported
 from axiograd.models import get_model, list_models, read_state_dict
-from axiograd.models.checkpoint import bare_key, load_into
+from axiograd.models.weights import bare_key, load_into
 
 
 def load_model(

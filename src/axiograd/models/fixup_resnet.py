@@ -153,18 +153,25 @@ class FixupResNet(nn.Module):
 
     @classmethod
     def of_depth(
-        cls, depth: int, num_classes: int | None = None, in_channels: int = 3, **config: bool | float
+        cls,
+        depth: int,
+        num_classes: int | None = None,
+        in_channels: int = 3,
+        *,
+        homogeneous: bool = False,
+        small: bool | None = None,
+        width: float = 1.0,
     ) -> "FixupResNet":
         """The published network of that depth: 18, 34, 50, 101, 152 (ImageNet); 20, 32, 44, 56, 110 (CIFAR).
 
         >>> FixupResNet.of_depth(18).fc.out_features
         1000
         """
-        small = depth in CIFAR_DEPTHS
-        blocks, convolutions = CIFAR_DEPTHS[depth] if small else IMAGENET_DEPTHS[depth]
-        classes = num_classes if num_classes is not None else (10 if small else 1000)
-        settings: dict[str, bool | float] = {"small": small, **config}
-        return cls(blocks, convolutions, classes, in_channels, **settings)  # type: ignore[arg-type]  # keyword mix
+        cifar = depth in CIFAR_DEPTHS
+        blocks, convolutions = CIFAR_DEPTHS[depth] if cifar else IMAGENET_DEPTHS[depth]
+        classes = num_classes if num_classes is not None else (10 if cifar else 1000)
+        is_small = cifar if small is None else small
+        return cls(blocks, convolutions, classes, in_channels, homogeneous=homogeneous, small=is_small, width=width)
 
     def forward(self, x: Tensor) -> Tensor:
         out = self.maxpool(F.relu(shift(self.conv1(x), self.bias1)))

@@ -8,22 +8,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch  # noqa: F401  (used by a worked example)
-from torch import Tensor, nn
+from torch import nn
 
 from axiograd._names import choose_from
 from axiograd.errors import ConfigurationError, StorageError
-from axiograd.models.alexnet import AlexNet
-from axiograd.models.checkpoint import load_into, read_state_dict
-from axiograd.models.dncnn import DnCNN
-from axiograd.models.encoders import TextEncoder, ViT
+from axiograd.models.convnets import MLP, VGG, VGG_DEPTHS, AlexNet, DnCNN, MobileNetV2, ResNet18, ResNet50, SqueezeNet
 from axiograd.models.fixup_resnet import CIFAR_DEPTHS, IMAGENET_DEPTHS, FixupResNet
-from axiograd.models.mlp import MLP
-from axiograd.models.mobilenet_v2 import MobileNetV2
-from axiograd.models.resnet import ResNet18, ResNet50
-from axiograd.models.squeezenet import SqueezeNet
-from axiograd.models.vgg import DEPTHS, VGG
-from axiograd.models.weights import fetch_weights, find_weights, list_weights, require_weights
+from axiograd.models.transformers import TextEncoder, ViT
+from axiograd.models.weights import (
+    fetch_weights,
+    find_weights,
+    list_weights,
+    load_into,
+    read_state_dict,
+    require_weights,
+)
 
 Builder = Callable[..., nn.Module]
 
@@ -33,7 +32,7 @@ LARGEST_SETTING, DEEPEST = 100_000, 256
 #: Families that exist as a regular network and as an X-DNN.
 PAIRS: dict[str, Builder] = {
     "alexnet": AlexNet,
-    **{f"vgg{depth}": partial(VGG, depth) for depth in DEPTHS},
+    **{f"vgg{depth}": partial(VGG, depth) for depth in VGG_DEPTHS},
     **{f"fixup_resnet{depth}": partial(FixupResNet.of_depth, depth) for depth in (*IMAGENET_DEPTHS, *CIFAR_DEPTHS)},
     "squeezenet1_0": partial(SqueezeNet, "1_0"),
     "squeezenet1_1": partial(SqueezeNet, "1_1"),
@@ -94,7 +93,10 @@ def get_model(
         config["in_channels"] = in_channels
     model = build(name, config)
     if path is not None:
-        load_into(model, native_keys(model, read_state_dict(path)), model_name=name, source=str(path))
+        state = read_state_dict(path)
+        if isinstance(model, SqueezeNet):
+            state = model.from_caffe(state)
+        load_into(model, state, model_name=name, source=str(path))
     return model
 
 
@@ -137,10 +139,7 @@ def setting_names(name: str) -> list[str]:
     >>> setting_names("xmlp")
     ['num_classes', 'in_channels', 'hidden', 'dropout']
     """
-    found = list(inspect.signature(MODELS[name]).parameters)
-    if "config" in found:  # a Fixup ResNet by its depth: the class has the rest
-        found += [each for each in inspect.signature(FixupResNet).parameters if each not in found]
-    return [each for each in found if each not in {"homogeneous", "config", "blocks", "convolutions"}]
+    return [each for each in inspect.signature(MODELS[name]).parameters if each != "homogeneous"]
 
 
 def resolve(
@@ -155,21 +154,3 @@ def resolve(
     if download:
         fetch_weights(name, known.name, root=root)
     return require_weights(name, known.name, root=root), known.config
-
-
-def native_keys(model: nn.Module, state: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Caffe's layer names (`fire2_squeeze1x1_w`) to a SqueezeNet's own; everything else stays.
-
-    >>> state = {"conv1_w": torch.zeros(64, 3, 3, 3)}
-    >>> list(native_keys(SqueezeNet("1_1"), state))
-    ['features.0.weight']
-    """
-    if not isinstance(model, SqueezeNet) or "conv1_w" not in state:
-        return state
-    layers = {caffe: own for own, caffe in model.caffe_names().items()}
-    parts = {"w": "weight", "b": "bias"}
-    split = {key: key.rsplit("_", 1) for key in state}
-    return {
-        f"{layers[layer]}.{parts[part]}" if layer in layers and part in parts else key: state[key]
-        for key, (layer, part) in split.items()
-    }

@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from axiograd.datasets.folders import as_rgb, damage, decode, refuse_what_is_not_one_photo, upright
-from axiograd.datasets.transforms import pillow
+from axiograd.datasets.images import as_rgb, damage, decode, pillow, refuse_what_is_not_one_photo, upright
 from axiograd.errors import AxiogradError, ConfigurationError, InputError
 
 _COLOUR, _GREY = 3, 2

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from axiograd.datasets import Preprocess, shapes
-from axiograd.datasets.marked import Pictures
+from axiograd.datasets.pictures import Pictures
 from axiograd.studio.network import Origin
 from axiograd.studio.split import split
 from axiograd.studio.survey import Between

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from axiograd.attribution import Attribution
-from axiograd.datasets.marked import Mask, Pictures
+from axiograd.datasets.pictures import Mask, Pictures
 from axiograd.studio.marks import Marks
 from axiograd.studio.survey import Between, explained
 

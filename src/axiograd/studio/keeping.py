@@ -12,7 +12,7 @@ from torch import nn
 
 from axiograd._io import save_tensors, write_atomically
 from axiograd.attribution import XGradient
-from axiograd.datasets.marked import Pictures
+from axiograd.datasets.pictures import Pictures
 from axiograd.errors import AxiogradError
 from axiograd.report import Report
 from axiograd.studio.marks import Marks

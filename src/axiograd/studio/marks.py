@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from axiograd._io import writing
-from axiograd.datasets.marked import Mask, read_mask
+from axiograd.datasets.pictures import Mask, read_mask
 from axiograd.errors import InputError, StorageError
 
 #: "wrong" is "not here", "right" is "here".

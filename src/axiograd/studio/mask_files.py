@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from axiograd._io import write_atomically, writing
-from axiograd.datasets.marked import HERE, NOT_HERE, Mask, Pictures, read_mask
-from axiograd.datasets.transforms import pillow
+from axiograd.datasets.images import pillow
+from axiograd.datasets.pictures import HERE, NOT_HERE, Mask, Pictures, read_mask
 from axiograd.errors import DataMissingError, InputError
 from axiograd.studio.marks import Marks
 

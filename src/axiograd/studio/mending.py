@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from axiograd.datasets.marked import MarkedImages, Pictures
+from axiograd.datasets.pictures import MarkedImages, Pictures
 from axiograd.errors import ConfigurationError, InputError
 from axiograd.priors import Energy, Prior, RightReasons
 from axiograd.studio.marks import Marks, covered

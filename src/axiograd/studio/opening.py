@@ -17,7 +17,7 @@ from torch import nn
 
 from axiograd._extras import optional
 from axiograd.datasets import PIXELS, Preprocess, TensorData
-from axiograd.datasets.marked import Pictures
+from axiograd.datasets.pictures import Pictures
 from axiograd.errors import ConfigurationError
 from axiograd.studio.chief import Chief
 from axiograd.studio.mask_files import import_masks

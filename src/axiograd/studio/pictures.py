@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from axiograd.datasets.marked import Mask
-from axiograd.datasets.transforms import pillow
+from axiograd.datasets.images import pillow
+from axiograd.datasets.pictures import Mask
 from axiograd.report.colours import colour
 
 #: Share of the values of a map that lie below the end of its colours.

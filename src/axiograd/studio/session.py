@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from axiograd._io import alone, check_writable, digest, write_atomically
-from axiograd.datasets.marked import Pictures
+from axiograd.datasets.pictures import Pictures
 from axiograd.errors import InputError, StorageError
 from axiograd.studio.clusters import in_turns
 from axiograd.studio.marks import Marks

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from axiograd.datasets.marked import Mask, Pictures
+from axiograd.datasets.pictures import Mask, Pictures
 from axiograd.errors import InputError
 from axiograd.studio.marks import Stroke
 from axiograd.studio.survey import Between

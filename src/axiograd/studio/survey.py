@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from axiograd._io import replacing
 from axiograd.attribution import Attribution
-from axiograd.datasets.marked import Pictures
+from axiograd.datasets.pictures import Pictures
 from axiograd.errors import StorageError
 
 #: Cells across and down into which a map is summed.

@@ -24,7 +24,7 @@ import torch
 from torch import nn
 
 from axiograd.attribution import XGradient
-from axiograd.datasets.marked import Pictures
+from axiograd.datasets.pictures import Pictures
 from axiograd.errors import AxiogradError
 from axiograd.studio import clusters, judging, mending, network, spreading
 from axiograd.studio.keeping import keep

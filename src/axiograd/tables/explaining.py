@@ -18,7 +18,7 @@ from axiograd._state import like_of
 from axiograd.attribution import Attribution, XGradient
 from axiograd.attribution.shap_values import shap_explanation
 from axiograd.datasets import Schema
-from axiograd.datasets.columns import as_columns
+from axiograd.datasets.tables import as_columns
 from axiograd.errors import InputError, TargetError
 
 

@@ -13,9 +13,9 @@ import axiograd.priors
 from axiograd._user_code import locate
 from axiograd.attribution.methods import METHODS
 from axiograd.datasets import PIXELS, Preprocess
-from axiograd.datasets.table import is_table
+from axiograd.datasets.tables import is_table
 from axiograd.errors import ConfigurationError
-from axiograd.models.header import BuildRecipe
+from axiograd.models.recipe import BuildRecipe
 from axiograd.models.registry import resolve
 from axiograd.training.batches import WithArguments
 from axiograd.training.config import TrainingConfig, find_factory, saying

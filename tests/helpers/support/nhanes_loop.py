@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from axiograd.experiments.loop import PriorOn
 from axiograd.experiments.nhanes.training import LEARNING_RATE, roc_auc
-from axiograd.models.mlp import MLP
+from axiograd.models import MLP
 from axiograd.priors import Gini
 
 

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from axiograd.errors import ConfigurationError
 from axiograd.experiments.loop import PriorOn
-from axiograd.models.mlp import MLP
+from axiograd.models import MLP
 
 
 @dataclass(frozen=True)

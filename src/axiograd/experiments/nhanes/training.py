@@ -18,7 +18,7 @@ from axiograd.errors import InputError, NotFiniteError
 from axiograd.experiments.loop import PriorOn
 from axiograd.experiments.nhanes.data import Subsamples, held_out, subsamples
 from axiograd.experiments.nhanes.networks import METHODS, Draws, Networks, gradients
-from axiograd.models.mlp import MLP
+from axiograd.models import MLP
 
 
 def roc_auc(scores: Tensor, targets: Tensor) -> Tensor:

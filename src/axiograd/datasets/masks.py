@@ -12,8 +12,9 @@ from xml.etree import ElementTree as ET
 import torch
 from torch import Tensor
 
+from axiograd._boxes import covered_pixels
+from axiograd.datasets.images import Augment, Preprocess, pillow
 from axiograd.datasets.tensors import check_choice
-from axiograd.datasets.transforms import Augment, Preprocess, pillow
 from axiograd.errors import ConfigurationError, DataMissingError, StorageError
 
 if TYPE_CHECKING:
@@ -185,8 +186,6 @@ def _drawn(known: str | tuple[Box, ...], size: tuple[int, int]) -> Image:
                 "it in the same size."
             )
         return mask
-    from axiograd._boxes import covered_pixels
-
     width, height = size
     covered = covered_pixels(torch.tensor(known), height, width).any(0)
     drawn: Image = pillow().fromarray((covered.numpy() * 255).astype("uint8"))

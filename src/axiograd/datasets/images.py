@@ -1,8 +1,10 @@
-"""From an image to a normalised tensor, and back; the training augmentation, a function of its seed alone."""
+"""One image: decoded as people see it, resized, cropped, normalised, and back; the training augmentation."""
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,10 +12,14 @@ import torch
 from torch import Tensor
 
 from axiograd._extras import optional
-from axiograd.errors import InputError
+from axiograd.errors import DataMissingError, InputError, StorageError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+
+#: Pixels of the largest image that is decoded: half of what Pillow refuses, a quarter of a gigabyte as RGB.
+LARGEST = 89_478_485
+SIXTEEN_BITS = 65_535
 
 #: Pixels of the largest image after its short side was brought to size: a strip of 1 × 100,000 would fill the memory.
 LARGEST_RESIZED = 50_000_000
@@ -208,3 +214,75 @@ PIXELS = Preprocess(resize=None, crop=None, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0,
 
 def _numbers(values: Sequence[float]) -> str:
     return f"{values[0]:g}" if len(set(values)) == 1 else f"({', '.join(f'{v:g}' for v in values)})"
+
+
+class DamagedImageError(StorageError):
+    """An image file that cannot be decoded."""
+
+
+def decode(path: Path) -> "Image":
+    """The image as people see it, as RGB; or DamagedImageError with its path and why.
+
+    Turned as its EXIF orientation says; 16-bit grey scaled to 8 bits; what is transparent laid over white.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", pillow().DecompressionBombWarning)  # we refuse it, in a sentence
+            with pillow().open(path) as image:
+                refuse_what_is_not_one_photo(image)
+                return as_rgb(upright(image))
+    except FileNotFoundError as error:
+        raise DataMissingError(f"there is no image {path}.") from error
+    except damage() as error:
+        why = "Pillow reads HEIC by a plugin only" if _is_heic(path) else str(error).rstrip(".")
+        hint = "save it as JPEG, or " if _is_heic(path) else ""
+        raise DamagedImageError(
+            f"{path} cannot be decoded: {why}; {hint}leave it out (on_damaged='skip', --skip-damaged)."
+        ) from error
+
+
+def _is_heic(path: Path) -> bool:
+    return path.suffix.lower() in {".heic", ".heif"}
+
+
+def refuse_what_is_not_one_photo(image: "Image") -> None:
+    """Raise for animations and for images too large to decode; the second picture of a phone's MPO is not looked at."""
+    frames = getattr(image, "n_frames", 1)
+    if frames > 1 and image.format != "MPO":
+        raise ValueError(f"it holds {frames} frames, not one picture; save the one that is meant.")
+    width, height = image.size
+    if width * height > LARGEST:
+        raise ValueError(f"it has {width:,} × {height:,} pixels, and {LARGEST:,} are the limit; make it smaller first.")
+
+
+def upright(image: "Image") -> "Image":
+    """The image turned as its EXIF orientation says."""
+    from PIL import ImageOps
+
+    turned: Image = ImageOps.exif_transpose(image)
+    return turned
+
+
+def as_rgb(image: "Image") -> "Image":
+    """Any mode of Pillow's as RGB; ValueError for numbers whose range is unknown."""
+    if image.mode.startswith("I"):
+        values = np.asarray(image)
+        if values.min() < 0 or values.max() > SIXTEEN_BITS:
+            raise ValueError(
+                f"its grey values reach from {values.min()} to {values.max()}, not from 0 to {SIXTEEN_BITS}."
+            )
+        image = pillow().fromarray(np.round(values / (SIXTEEN_BITS / 255)).astype(np.uint8))
+    elif image.mode == "F":
+        raise ValueError("its grey values are floating-point numbers, whose range is unknown; save it as 8 or 16 bits.")
+    elif image.has_transparency_data:
+        alpha = image.convert("RGBA")
+        image = pillow().alpha_composite(pillow().new("RGBA", image.size, "white"), alpha)
+    decoded: Image = image.convert("RGB")
+    return decoded
+
+
+def damage() -> tuple[type[Exception], ...]:
+    """What Pillow raises for files that are not images, are cut off, or broken inside."""
+    bomb: Any = pillow().DecompressionBombError
+    large: Any = pillow().DecompressionBombWarning  # where warnings are errors
+    return (OSError, SyntaxError, ValueError, EOFError, IndexError, bomb, large)

@@ -15,10 +15,10 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from axiograd._io import load_tensors
-from axiograd.datasets.folder_masks import open_mask
-from axiograd.datasets.folders import decode, image_folder
+from axiograd.datasets.folders import image_folder
+from axiograd.datasets.images import PIXELS, Preprocess, decode
+from axiograd.datasets.masks import open_mask
 from axiograd.datasets.tensors import TensorData
-from axiograd.datasets.transforms import PIXELS, Preprocess
 from axiograd.errors import ConfigurationError, DataMissingError, InputError, StorageError
 
 FORMAT = 1
