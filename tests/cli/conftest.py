@@ -1,3 +1,4 @@
+import copy
 import runpy
 
 import pytest
@@ -147,7 +148,7 @@ def documented_files(tmp_path_factory):
         out.parent.mkdir(parents=True, exist_ok=True)
         done = axiograd("convert", *small, "--examples", here / "photos", "--how", how, "-o", out)
         assert done.code == 0, done.err
-    model = sequence_classifier()
+    model = copy.deepcopy(sequence_classifier())  # tests share it
     model.config.id2label = {0: "negative", 1: "positive", 2: "unsure"}
     model.config.label2id = {name: i for i, name in model.config.id2label.items()}
     model.save_pretrained(here / "my-model")

@@ -12,14 +12,10 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 
 from axiograd._calls import LinearTarget, target_rows
-from axiograd._state import all_modules, preserved_buffers, with_buffers
+from axiograd._state import preserved_buffers, with_buffers
 from axiograd._typing import Target
 from axiograd.attribution.base import Attribution, AttributionCall
 from axiograd.attribution.passes import check_finite, gradient, leaves, run
-
-#: Rows in one pass when the user does not say, and numbers in them if rows are small: enough to keep the cores busy,
-#: few enough to fit in the caches.
-_DEFAULT_ROWS, _DEFAULT_NUMBERS = 64, 2**16
 
 
 @dataclass(frozen=True)
@@ -42,17 +38,12 @@ class PathMethod(Attribution):
         return self.multiply_by_inputs
 
 
-def integrate(method: PathMethod, call: AttributionCall, steps: Sequence[PathStep], rows: int | None) -> list[Tensor]:
+def integrate(method: PathMethod, call: AttributionCall, steps: Sequence[PathStep], rows: int) -> list[Tensor]:
     """Σ_s w_s · (x − r_s) ⊙ ∇F(r_s + α_s (x − r_s)), at most ``rows`` samples × steps in memory at once.
 
     The factor x − r_s is left out if the method says so.
     """
     batch = call.arguments.batch
-    if rows is None:
-        # In train mode a sample's output may depend on its batch (BatchNorm): keep the batch as it is.
-        small = _DEFAULT_NUMBERS // max(1, sum(x[0].numel() for x in call.arguments.features))
-        together = any(m.training for m in all_modules(call.model))
-        rows = batch if together else max(batch, _DEFAULT_ROWS, small)
     at_once = batch if rows >= batch or not _sliceable(call.target) else rows
     per_chunk = max(1, rows // at_once)
     totals = []
