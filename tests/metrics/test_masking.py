@@ -219,7 +219,7 @@ def test_additional_arguments_and_a_single_logit():
         ({"metrics": ("KPM", "ROAR")}, ConfigurationError, "ROAR"),
         ({"max_rows": 0}, ConfigurationError, "max_rows=0"),
         ({"channels": "max"}, ConfigurationError, "channels='max'"),
-        ({"target": None}, TargetError, "give labels="),
+        ({"target": None}, TargetError, "Give labels="),
         ({"target": "all"}, TargetError, "one scalar per sample"),
         ({"target": [0, 1, 1]}, TargetError, "3 targets for 2 samples"),
         ({"target": 7, "metrics": ("KPM",)}, TargetError, "out of range"),
@@ -252,7 +252,7 @@ def test_targets_are_those_of_attribution():
         assert torch.equal(found.scores[i], one.scores[0])
     with pytest.raises(TargetError, match="3 targets for 5 samples"):
         masking_curves(Grid(), x, a, [(1, 2)] * 3, metrics=("KPM",))
-    with pytest.raises(TargetError, match="give labels="):
+    with pytest.raises(TargetError, match="Give labels="):
         masking_curves(Grid(), x[:2], a[:2], (1, 2), metrics=("KAM",))
 
 

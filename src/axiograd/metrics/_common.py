@@ -1,30 +1,20 @@
-"""What metrics share: reading inputs, attributions and labels, running the model, and standard errors."""
+"""What metrics share: reading inputs, attributions and labels, and standard errors."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, Literal, TypeAlias, get_args
 
 import torch
 from torch import Tensor
 
-from axiograd._calls import Model, logits
-from axiograd._state import in_mode
+from axiograd._calls import logits
 from axiograd.errors import ConfigurationError, InputError, NotFiniteError, TargetError
 
 #: How the channels of an image become one value per pixel; "none" treats every channel as features of its own.
 Channels: TypeAlias = Literal["mean", "sum", "norm", "none"]
 
 ROW_DIMS, IMAGE_DIMS = 2, 4
-
-
-@contextmanager
-def evaluating(model: Model) -> Iterator[None]:
-    """Evaluation mode and no gradients; afterwards every submodule has its own mode again."""
-    with in_mode(model, training=False), torch.no_grad():
-        yield
 
 
 def require_tensor(inputs: Any) -> Tensor:

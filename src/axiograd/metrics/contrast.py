@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from axiograd._calls import logits, read_call
+from axiograd._state import in_mode
 from axiograd.attribution import Attribution
 from axiograd.errors import ConfigurationError
-from axiograd.metrics._common import evaluating, predictions, read_labels, require_tensor, standard_error
+from axiograd.metrics._common import predictions, read_labels, require_tensor, standard_error
 
 #: From full contrast downwards.
 FACTORS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
@@ -68,7 +69,7 @@ def contrast_robustness(
     if not factors or min(factors) <= 0:
         raise ConfigurationError(f"factors={tuple(factors)}: expected positive numbers.")
     truth = read_labels(labels, len(x), x.device)
-    with evaluating(method.model):
+    with in_mode(method.model, training=False), torch.no_grad():
         runs = [_run(method, alpha * x, truth, additional_forward_args) for alpha in (1.0, *factors)]
     (_, at_full), *scaled = runs
     correct = torch.stack([c for c, _ in scaled])

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor
 
 from axiograd._calls import Model, read_call, select
+from axiograd._state import in_mode
 from axiograd._typing import Attributions, Inputs, Target
 from axiograd.attribution import Completeness, IntegratedGradients
 from axiograd.attribution.integrated_gradients import Rule
 from axiograd.errors import ConfigurationError, InputError, TargetError
-from axiograd.metrics._common import evaluating, require_finite, require_tensor, standard_error
+from axiograd.metrics._common import require_finite, require_tensor, standard_error
 
 #: The paper's numbers of steps.
 STEPS = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -168,7 +169,7 @@ def completeness_gap(
     if isinstance(target, str):
         raise TargetError(f"target={target!r}: completeness is about one scalar per sample.")
     reference = call.fill(baselines, "baselines")
-    with evaluating(model):
+    with in_mode(model, training=False), torch.no_grad():
         at_input, at_baseline = (
             select(call.call(model, features), target, call.batch) for features in (call.features, reference)
         )

@@ -8,17 +8,17 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from axiograd._calls import Model, read_call, select, target_rows
-from axiograd._state import all_modules
+from axiograd._state import all_modules, in_mode
 from axiograd._typing import Target
 from axiograd.errors import ConfigurationError, InputError, NotFiniteError, TargetError
 from axiograd.metrics._common import (
     IMAGE_DIMS,
     ROW_DIMS,
     Channels,
-    evaluating,
     per_feature,
     predictions,
     read_labels,
@@ -81,29 +81,21 @@ class Blur:
         return kernel / kernel.sum()
 
     def __call__(self, images: Tensor) -> Tensor:
-        """The blurred images, ``[batch, channels, height, width]``: one small matrix per axis."""
+        """The blurred images, ``[batch, channels, height, width]``: along one axis, then along the other."""
         if images.dim() != IMAGE_DIMS:
             raise InputError(
                 f"inputs of shape {tuple(images.shape)} cannot be blurred: expected [batch, channels, height, width]. "
                 'For rows, give masking="zero", "mean", or a tensor such as the mean of the training rows.'
             )
-        rows, columns = (self._matrix(size).to(images) for size in images.shape[-2:])
-        return rows @ images @ columns.T
-
-    def _matrix(self, size: int) -> Tensor:
-        """Reflection and averaging along one axis as a matrix: a separable blur is then two products."""
-        pad = self.kernel_size // 2
-        if size <= pad:
+        pad, side = self.kernel_size // 2, min(images.shape[-2:])
+        if side <= pad:
             raise InputError(
-                f"images with a side of {size} are too small to be reflected by {pad} pixels: give a smaller kernel, "
+                f"images with a side of {side} are too small to be reflected by {pad} pixels: give a smaller kernel, "
                 "for example masking=Blur(kernel_size=11, sigma=5.0)."
             )
-        source = torch.arange(-pad, size + pad).abs()
-        source = torch.where(source < size, source, 2 * (size - 1) - source)
-        matrix = torch.zeros(size, size, dtype=torch.float64)
-        for offset, weight in enumerate(self.weights()):
-            matrix[torch.arange(size), source[offset : offset + size]] += weight
-        return matrix
+        kernel = self.weights().to(images).reshape(1, 1, -1, 1)
+        planes = F.pad(images, [pad] * 4, mode="reflect").flatten(0, 1).unsqueeze(1)
+        return F.conv2d(F.conv2d(planes, kernel), kernel.mT).reshape(images.shape)
 
 
 def masked_out(inputs: Tensor, masking: MaskingValue) -> Tensor:
@@ -206,7 +198,11 @@ def masking_curves(
         raise ConfigurationError(f"metrics={list(metrics)!r}: expected some of {', '.join(_KEYS)}.")
     if max_rows is not None and max_rows < 1:
         raise ConfigurationError(f"max_rows={max_rows}: expected at least 1.")
-    keep = _read_fractions(fractions).to(x.device)
+    keep = torch.as_tensor(fractions, dtype=torch.float64, device=x.device)
+    if keep.dim() != 1 or len(keep) < 2 or keep[0] < 0 or keep[-1] > 1 or not bool((keep.diff() > 0).all()):  # noqa: PLR2004
+        raise ConfigurationError(
+            f"fractions={keep.tolist()}: expected at least two increasing numbers between 0 and 1 for a curve."
+        )
     a = per_feature(attributions.to(x.device), x, channels)
     score = _scoring(metrics, target, labels, x)
     call = read_call(x, additional_forward_args)
@@ -214,29 +210,25 @@ def masking_curves(
     mask_shape = (1, *x.shape[2:]) if x.dim() > ROW_DIMS and channels != "none" else x.shape[1:]
     rows = max_rows or _copies_per_pass(model, x)
     found = []
-    with evaluating(model):
+    with in_mode(model, training=False), torch.no_grad():
         # As many samples as fill one pass per metric, so that their ranks take no more memory than a pass.
         for samples in torch.arange(len(x), device=x.device).split(max(1, rows // len(keep))):
             rank, counts = _order(a[samples], metrics, keep)
-            copies, places = _distinct_copies(counts)
+            ranks = rank.flatten(0, 1)  # a row per metric and sample
+            # Copies of one row that keep equally many features are the same: the model sees each once.
+            base = a.shape[1] + 1
+            numbers = base * torch.arange(len(ranks), device=x.device).reshape(*counts.shape[:2], 1) + counts
+            copies, places = numbers.unique(return_inverse=True)
             scores = []
-            for metric, row, count in (part.unbind(1) for part in copies.split(rows)):
-                kept = (rank[metric, row] < count.unsqueeze(1)).unflatten(1, mask_shape)
-                sample = samples[row]
+            for copy in copies.split(rows):
+                row, count = copy // base, copy % base
+                kept = (ranks[row] < count.unsqueeze(1)).unflatten(1, mask_shape)
+                sample = samples[row % len(samples)]
                 outputs = call.beside(sample).call(model, (torch.where(kept, x[sample], background[sample]),))
                 scores.append(score(outputs, sample))
-            found.append(torch.cat(scores)[places].unflatten(0, counts.shape))
+            found.append(torch.cat(scores)[places])
     table = torch.cat(found, dim=1)
     return {m: MaskingCurve(m, keep, table[i, ..., int(m in _OF_ACCURACY)]) for i, m in enumerate(metrics)}
-
-
-def _read_fractions(fractions: Sequence[float] | Tensor) -> Tensor:
-    read = torch.as_tensor(fractions, dtype=torch.float64)
-    if read.dim() != 1 or len(read) < 2 or not bool(((read >= 0) & (read <= 1)).all() & (read.diff() > 0).all()):  # noqa: PLR2004
-        raise ConfigurationError(
-            f"fractions={read.tolist()}: expected at least two increasing numbers between 0 and 1 for a curve."
-        )
-    return read
 
 
 def _copies_per_pass(model: Model, inputs: Tensor) -> int:
@@ -273,15 +265,6 @@ def _order(attributions: Tensor, metrics: Sequence[str], fractions: Tensor) -> t
     return rank, torch.minimum(wanted, (key > -torch.inf).sum(-1, keepdim=True))
 
 
-def _distinct_copies(counts: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows (metric, sample, number of features kept) without repetitions, and the row of each entry of ``counts``."""
-    metric, sample, _ = torch.meshgrid(*(torch.arange(n, device=counts.device) for n in counts.shape), indexing="ij")
-    # A copy that keeps nothing is the same for every metric.
-    wanted = torch.stack([torch.where(counts == 0, 0, metric), sample, counts], dim=-1)
-    copies, places = wanted.flatten(0, 2).unique(dim=0, return_inverse=True)
-    return copies, places
-
-
 def _scoring(metrics: Sequence[str], target: Target, labels: Any, inputs: Tensor) -> Callable[[Any, Tensor], Tensor]:
     """From outputs of some samples to ``[rows, 2]``: logit and accuracy in percent, zero where no metric needs it."""
     batch, of_accuracy = len(inputs), _OF_ACCURACY.intersection(metrics)
@@ -290,12 +273,9 @@ def _scoring(metrics: Sequence[str], target: Target, labels: Any, inputs: Tensor
     n = len(target) if isinstance(target, list) else target.numel() if isinstance(target, Tensor) else 1
     if n not in {1, batch}:
         raise TargetError(f"{n} targets for {batch} samples: give one, or one per sample.")
-    truth = None
-    if of_accuracy:
-        # A tuple as a target is one place in the output, and not a class of each sample.
-        if callable(labels) or (labels is None and (target is None or callable(target) or isinstance(target, tuple))):
-            raise TargetError("KAM and RAM measure accuracy: give labels=, one class per sample.")
-        truth = read_labels(target if labels is None else labels, batch, inputs.device)
+    if labels is None and not isinstance(target, tuple):  # which is one place in the output, not a class per sample
+        labels = target
+    truth = read_labels(labels, batch, inputs.device) if of_accuracy else None
 
     def score(outputs: Any, samples: Tensor) -> Tensor:
         found = torch.zeros(len(samples), 2, dtype=torch.float64, device=samples.device)
@@ -313,49 +293,25 @@ def _scoring(metrics: Sequence[str], target: Target, labels: Any, inputs: Tensor
     return score
 
 
-def keep_positive_mask(
-    model: Model, inputs: Tensor, attributions: Tensor, target: Target = None, **options: Any
-) -> MaskingCurve:
-    """KPM: the target's logit while only the most positive features are kept; higher is better.
+def _single(metric: MaskingMetric, measured: str) -> Callable[..., MaskingCurve]:
+    def curve(
+        model: Model, inputs: Tensor, attributions: Tensor, target: Target = None, **options: Any
+    ) -> MaskingCurve:
+        return masking_curves(model, inputs, attributions, target, metrics=(metric,), **options)[metric]
 
-    >>> x, weights = torch.ones(1, 2), torch.tensor([3.0, -2.0])
-    >>> keep_positive_mask(lambda x: x @ weights, x, x * weights, fractions=(0.5, 1.0)).area
-    1.5
-    """
-    return masking_curves(model, inputs, attributions, target, metrics=("KPM",), **options)["KPM"]
+    curve.__doc__ = f"{metric}: {measured}; ``options`` are keywords of `masking_curves`."
+    return curve
 
 
-def keep_negative_mask(
-    model: Model, inputs: Tensor, attributions: Tensor, target: Target = None, **options: Any
-) -> MaskingCurve:
-    """KNM: the target's logit while only the most negative features are kept; lower is better.
-
-    >>> x, weights = torch.ones(1, 2), torch.tensor([3.0, -2.0])
-    >>> keep_negative_mask(lambda x: x @ weights, x, x * weights, fractions=(0.5, 1.0)).area
-    -1.0
-    """
-    return masking_curves(model, inputs, attributions, target, metrics=("KNM",), **options)["KNM"]
-
-
-def keep_absolute_mask(
-    model: Model, inputs: Tensor, attributions: Tensor, target: Target = None, **options: Any
-) -> MaskingCurve:
-    """KAM: top-1 accuracy in percent while only the features of largest magnitude are kept; higher is better.
-
-    >>> x = torch.tensor([[2.0, 1.0]])
-    >>> keep_absolute_mask(lambda x: x, x, x, target=0, fractions=(0.5, 1.0)).curve
-    tensor([100., 100.], dtype=torch.float64)
-    """
-    return masking_curves(model, inputs, attributions, target, metrics=("KAM",), **options)["KAM"]
-
-
-def remove_absolute_mask(
-    model: Model, inputs: Tensor, attributions: Tensor, target: Target = None, **options: Any
-) -> MaskingCurve:
-    """RAM: top-1 accuracy in percent while the features of largest magnitude are removed first; lower is better.
-
-    >>> x = torch.tensor([[2.0, 1.0]])
-    >>> remove_absolute_mask(lambda x: x, x, x, target=0, fractions=(0.5, 1.0)).curve
-    tensor([  0., 100.], dtype=torch.float64)
-    """
-    return masking_curves(model, inputs, attributions, target, metrics=("RAM",), **options)["RAM"]
+keep_positive_mask = _single(
+    "KPM", "the target's logit while only the most positive features are kept; higher is better"
+)
+keep_negative_mask = _single(
+    "KNM", "the target's logit while only the most negative features are kept; lower is better"
+)
+keep_absolute_mask = _single(
+    "KAM", "top-1 accuracy in percent while only the features of largest magnitude are kept; higher is better"
+)
+remove_absolute_mask = _single(
+    "RAM", "top-1 accuracy in percent while the features of largest magnitude are removed first; lower is better"
+)

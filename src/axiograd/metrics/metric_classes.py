@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from axiograd._calls import Model
-from axiograd._typing import Target
 from axiograd.errors import MissingExtraError
-from axiograd.metrics._common import Channels
 from axiograd.metrics.distance import completeness_gap, mean_absolute_relative_difference
 from axiograd.metrics.localisation import best_overlap, energy_inside, pointing_game
-from axiograd.metrics.masking import FRACTIONS, MaskingMetric, MaskingValue, masking_curves
+from axiograd.metrics.masking import FRACTIONS, MaskingMetric, masking_curves
 
 try:
     from torchmetrics import Metric
@@ -33,25 +32,40 @@ class SampleSummary:
 
 
 class SampleMean(Metric):
-    """A mean over samples whose states are sums, so that batches and processes can be added up in any order."""
+    """The mean over samples of what a function measures.
+
+    Options of the class are keywords of the function and of torchmetrics; `update` takes the function's arguments for
+    a batch. States are sums, so that batches and processes can be added up in any order.
+    """
 
     is_differentiable = False
     full_state_update = False
     higher_is_better = True
+    function: ClassVar[Callable[..., Any]]
     total: Tensor
     squares: Tensor
     count: Tensor
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+    def __init__(self, **options: Any) -> None:
+        signature = inspect.signature(self.function)
+        own = signature.parameters.keys() & options.keys()
+        super().__init__(**{name: value for name, value in options.items() if name not in own})
+        self.measure = partial(self.function, **{name: options[name] for name in own})
+        # From the keywords of a MetricCollection, each metric takes those that its update knows.
+        self._update_signature = signature
         self._add_sums("total", "squares", "count")
 
     def _add_sums(self, *names: str, shape: tuple[int, ...] = ()) -> None:
         for name in names:
             self.add_state(name, torch.zeros(shape, dtype=torch.float64), dist_reduce_fx="sum")
 
-    def _add(self, values: Tensor) -> None:
-        values = values.detach().to(self.total)
+    def update(self, *batch: Any, **arguments: Any) -> None:
+        """Measure a batch, with the arguments of the function, and add its samples."""
+        self._add(self.measure(*batch, **arguments))
+
+    def _add(self, found: Any) -> None:
+        """Add what the function found: one value per sample."""
+        values = found.detach().to(self.total)
         self.total += values.sum()
         self.squares += values.square().sum()
         self.count += len(values)
@@ -79,44 +93,18 @@ class SampleMean(Metric):
 class _Mask(SampleMean):
     """The area under one masking curve."""
 
+    function = staticmethod(masking_curves)
     name: ClassVar[MaskingMetric]
     curve_total: Tensor
 
-    def __init__(
-        self,
-        *,
-        fractions: Sequence[float] = FRACTIONS,
-        masking: MaskingValue = None,
-        channels: Channels = "mean",
-        max_rows: int | None = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(**kwargs)
-        self.fractions = tuple(fractions)
-        self.options: dict[str, Any] = {"masking": masking, "channels": channels, "max_rows": max_rows}
-        self._add_sums("curve_total", shape=(len(self.fractions),))
+    def __init__(self, *, fractions: Sequence[float] = FRACTIONS, **options: Any) -> None:
+        super().__init__(metrics=(self.name,), fractions=fractions, **options)
+        self._add_sums("curve_total", shape=(len(fractions),))
 
-    def update(
-        self,
-        model: Model,
-        inputs: Tensor,
-        attributions: Tensor,
-        target: Target = None,
-        *,
-        labels: Any = None,
-        additional_forward_args: Any = None,
-    ) -> None:
-        """Mask a batch and add its samples."""
-        found = masking_curves(
-            *(model, inputs, attributions, target),
-            labels=labels,
-            metrics=(self.name,),
-            fractions=self.fractions,
-            additional_forward_args=additional_forward_args,
-            **self.options,
-        )[self.name]
-        self._add(found.areas)
-        self.curve_total += found.scores.sum(0).to(self.curve_total)
+    def _add(self, found: Any) -> None:
+        curve = found[self.name]
+        super()._add(curve.areas)
+        self.curve_total += curve.scores.sum(0).to(self.curve_total)
 
     def curve(self) -> Tensor:
         """The mean score at each fraction, over the samples of all processes."""
@@ -178,21 +166,20 @@ class MeanAbsoluteRelativeDifference(SampleMean):
     0.25
     """
 
+    function = staticmethod(mean_absolute_relative_difference)
     higher_is_better = False
     excluded: Tensor
     rows: Tensor
 
-    def __init__(self, *, threshold: float = 1e-3, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.threshold = threshold
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
         self._add_sums("excluded", "rows")
 
-    def update(self, attributions: Tensor, integrated_gradients: Tensor) -> None:
-        """Compare a batch and add its samples; those whose IG is zero everywhere are only counted as excluded."""
-        found = mean_absolute_relative_difference(attributions, integrated_gradients, threshold=self.threshold)
-        self._add(found.per_sample[found.per_sample.isfinite()])
-        self.excluded += found.excluded_fraction * len(attributions)
-        self.rows += len(attributions)
+    def _add(self, found: Any) -> None:
+        # Samples whose IG is zero everywhere are only counted as excluded.
+        super()._add(found.per_sample[found.per_sample.isfinite()])
+        self.excluded += found.excluded_fraction * len(found.per_sample)
+        self.rows += len(found.per_sample)
 
     def excluded_fraction(self) -> Tensor:
         """The share of components left out, over the samples of all processes."""
@@ -208,11 +195,11 @@ class CompletenessGap(SampleMean):
     5.0
     """
 
+    function = staticmethod(completeness_gap)
     higher_is_better = False
 
-    def update(self, model: Model, inputs: Any, attributions: Any, target: Target = None, **options: Any) -> None:
-        """Measure a batch and add its samples."""
-        self._add(completeness_gap(model, inputs, attributions, target, **options).delta.abs())
+    def _add(self, found: Any) -> None:
+        super()._add(found.delta.abs())
 
 
 class EnergyInside(SampleMean):
@@ -222,39 +209,27 @@ class EnergyInside(SampleMean):
     0.75
     """
 
-    def __init__(self, *, channels: Channels = "sum", **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.channels = channels
-
-    def update(self, attributions: Tensor, regions: Tensor) -> None:
-        """Measure a batch and add its samples."""
-        self._add(self._measure(attributions, regions))
-
-    def _measure(self, attributions: Tensor, regions: Tensor) -> Tensor:
-        return energy_inside(attributions, regions, channels=self.channels)
+    function = staticmethod(energy_inside)
 
 
-class PointingGame(EnergyInside):
+class PointingGame(SampleMean):
     """How often the highest attribution lies inside, from 0 to 1.
 
     >>> float(PointingGame()(torch.tensor([[[3.0, 1.0], [-5.0, 0.0]]]), torch.tensor([[0, 0, 1, 2]])))
     1.0
     """
 
-    def __init__(self, *, tolerance: int = 0, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.tolerance = tolerance
-
-    def _measure(self, attributions: Tensor, regions: Tensor) -> Tensor:
-        return pointing_game(attributions, regions, tolerance=self.tolerance, channels=self.channels)
+    function = staticmethod(pointing_game)
 
 
-class BestOverlapIoU(EnergyInside):
+class BestOverlapIoU(SampleMean):
     """The mean over samples of the IoU at the best threshold.
 
     >>> float(BestOverlapIoU()(torch.tensor([[[3.0, 1.0], [2.0, 0.0]]]), torch.tensor([[0, 0, 1, 2]])))
     1.0
     """
 
-    def _measure(self, attributions: Tensor, regions: Tensor) -> Tensor:
-        return best_overlap(attributions, regions, channels=self.channels).iou
+    function = staticmethod(best_overlap)
+
+    def _add(self, found: Any) -> None:
+        super()._add(found.iou)
