@@ -231,7 +231,8 @@ def test_wrong_arguments_are_named():
 
 #: max(x1, x2) = x2 + ReLU(x1 - x2), with x2 = ReLU(x2) - ReLU(-x2)
 FIRST = torch.tensor([[1.0, -1.0], [0.0, 1.0], [0.0, -1.0]], dtype=torch.float64)
-MAXIMUM = Network.dense((FIRST, None), (torch.tensor([[1.0, 1.0, -1.0]], dtype=torch.float64), None))
+SECOND = torch.tensor([[1.0, 1.0, -1.0]], dtype=torch.float64)
+MAXIMUM = Network.dense((FIRST, torch.zeros(3)), (SECOND, torch.zeros(1)))
 
 
 def test_on_a_kink_no_gradient_method_preserves_symmetry():

@@ -63,6 +63,13 @@ class AxiomResult:
         """✓ or ✗."""
         return "✓" if self.passed else "✗"
 
+    def __str__(self) -> str:
+        found = "" if self.counterexample is None else f"\n      {self.counterexample}"
+        return (
+            f"{self.mark} {self.axiom}: violation {self.violation:.1e} of the output's scale, tolerance "
+            f"{self.tolerance:.0e}, {self.n_cases} cases{found}"
+        )
+
 
 @dataclass(frozen=True, eq=False)
 class AxiomReport:
@@ -85,16 +92,7 @@ class AxiomReport:
         return found[0]
 
     def __str__(self) -> str:
-        width = max(len(result.axiom) for result in self.results)
-        lines = [f"{self.method} on {self.models} (seed {self.seed})"]
-        for result in self.results:
-            lines.append(
-                f"  {result.axiom:<{width}}  {result.mark}  violation {result.violation:8.1e} of the output's scale, "
-                f"tolerance {result.tolerance:.0e}, {result.n_cases} cases"
-            )
-            if result.counterexample is not None:
-                lines.append(f"  {'':<{width}}     {result.counterexample}")
-        return "\n".join(lines)
+        return "\n  ".join([f"{self.method} on {self.models} (seed {self.seed})", *map(str, self.results)])
 
     _repr_html_ = shown_by("axiom_report_html")
 
@@ -142,16 +140,17 @@ def audit(
         raise ConfigurationError(f"tolerance={tolerance}: expected a positive number, relative to the output's scale.")
     probe = Probe(method, baselines)
     if model is None or inputs is None:
-        with torch.random.fork_rng(devices=[]):
-            made = probe.make(saturating(torch.Generator()).network.module())
+        network = saturating(torch.Generator()).network
+    else:
+        network = Network.of(model, inputs.detach(), target)
+    with torch.random.fork_rng(devices=[]):
+        made = probe.make(network.module())
+    if model is None or inputs is None:
         # X-Gradient is defined on X-DNNs only.
         homogeneous = isinstance(made, XGradient) if homogeneous is None else homogeneous
         subjects = generated(torch.Generator().manual_seed(seed), homogeneous=homogeneous, n_networks=n_networks)
         models = f"{len(subjects)} {'X-DNNs' if homogeneous else 'regular networks'}"
     else:
-        network = Network.of(model, inputs.detach(), target)
-        with torch.random.fork_rng(devices=[]):
-            made = probe.make(network.module())
         subjects = [Subject(type(model).__name__, network, inputs.detach())]
         models = f"the given {type(model).__name__}"
     if tolerance is None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from axiograd.axioms.networks import Network, Subject
+from axiograd.axioms.networks import Network, Subject, reordered
 
 #: An attribution below this share of the change that it should explain is zero, whatever rounding left of it.
 _ZERO = 1e-9
@@ -50,13 +50,11 @@ class Probe:
         baselines = torch.zeros_like(x[:1]) if self.baselines is None else self.baselines
         return network(x).unsqueeze(1) - network(baselines)
 
-    def symmetric(self, i: int, j: int) -> Probe:
-        """The same with baselines in which features i and j can be exchanged."""
+    def symmetric(self, order: Sequence[int]) -> Probe:
+        """The same with baselines that do not change as a set when features are reordered so."""
         if self.baselines is None:
             return self
-        swapped = self.baselines.flatten(1).clone()
-        swapped[:, [i, j]] = swapped[:, [j, i]]
-        return Probe(self.method, torch.cat([self.baselines, swapped.reshape(self.baselines.shape)]))
+        return Probe(self.method, torch.cat([self.baselines, reordered(self.baselines, order)]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,10 +103,9 @@ class SensitivityA(Axiom):
 
     def measure(self, probe: Probe, subject: Subject, generator: torch.Generator) -> Iterator[Finding]:
         for i in subject.features(generator, _THAT_COUNT):
-            network = subject.network.kept([i])
-            alone = torch.zeros_like(subject.inputs).flatten(1)
-            alone[:, i] = subject.inputs.flatten(1)[:, i]
-            x = torch.cat([alone.reshape(subject.inputs.shape)] * _DRAWS)
+            only = subject.only(i)
+            network = subject.network.masked(only)
+            x = torch.cat([torch.where(only, subject.inputs, 0.0)] * _DRAWS)
             difference = probe.difference(network, x)
             attribution = probe.attribute(network, x)
             change = difference.mean(1).abs()
@@ -125,9 +122,8 @@ class SensitivityB(Axiom):
     name = "Sensitivity (b)"
 
     def measure(self, probe: Probe, subject: Subject, generator: torch.Generator) -> Iterator[Finding]:
-        n = subject.inputs.flatten(1).shape[1]
         for i in subject.features(generator, _THAT_DO_NOT):
-            network = subject.network.kept([j for j in range(n) if j != i])
+            network = subject.network.masked(~subject.only(i))
             attribution = probe.attribute(network, subject.inputs)
             # The scale of the network as it was: without feature i nothing may be left of the output.
             difference = probe.difference(subject.network, subject.inputs)
@@ -178,7 +174,7 @@ class Linearity(Axiom):
 
     def measure(self, probe: Probe, subject: Subject, generator: torch.Generator) -> Iterator[Finding]:  # noqa: ARG002
         x, first = subject.inputs, subject.network
-        second = first.permuted(list(reversed(range(x.flatten(1).shape[1]))))
+        second = first.permuted(range(subject.n_features)[::-1])
         of_first, of_second = (probe.attribute(network, x) for network in (first, second))
         change_of_first, change_of_second = (probe.difference(network, x).abs() for network in (first, second))
         for a, b in _WEIGHTS:
@@ -202,18 +198,15 @@ class SymmetryPreservation(Axiom):
     name = "Symmetry preservation"
 
     def measure(self, probe: Probe, subject: Subject, generator: torch.Generator) -> Iterator[Finding]:
-        n = subject.inputs.flatten(1).shape[1]
         chosen = subject.features(generator, 2)
         if len(chosen) < 2:  # noqa: PLR2004  # a pair
             return
         i, j = chosen
-        order = list(range(n))
-        order[i], order[j] = j, i
-        network = subject.network.combined(1.0, subject.network.permuted(order), 1.0)
-        x = subject.inputs.flatten(1).clone()
-        x[:, j] = x[:, i]
-        x = x.reshape(subject.inputs.shape)
-        symmetric = probe.symmetric(i, j)
+        swapped, equal = list(range(subject.n_features)), list(range(subject.n_features))
+        swapped[i], swapped[j], equal[j] = j, i, i
+        network = subject.network.combined(1.0, subject.network.permuted(swapped), 1.0)
+        x = reordered(subject.inputs, equal)
+        symmetric = probe.symmetric(swapped)
         attribution = symmetric.attribute(network, x)
         violation = (attribution[:, i] - attribution[:, j]).abs()
         detail = f"features {i} and {j} can be exchanged and have equal values, but unequal attributions"

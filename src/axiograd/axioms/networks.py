@@ -22,17 +22,25 @@ N_FEATURES = 4
 _WIDTHS = ((N_FEATURES, 6, 1), (N_FEATURES, 8, 6, 1), (N_FEATURES, 6, 6, 4, 1))
 _BATCH = 6
 
-#: Weights ``[out, in]`` and bias ``[out]``, or None.
-Layer: TypeAlias = tuple[Tensor, Tensor | None]
+#: Weights ``[out, in]`` and bias ``[out]``, which is zero in X-DNNs.
+Layer: TypeAlias = tuple[Tensor, Tensor]
 Build: TypeAlias = Callable[[], nn.Module]
+
+
+def reordered(x: Tensor, order: Sequence[int]) -> Tensor:
+    """Samples with feature order[i] in the place of feature i; features are the entries of a sample, counted through.
+
+    >>> reordered(torch.tensor([[[1, 2], [3, 4]]]), [0, 0, 3, 2])
+    tensor([[[1, 1], [4, 3]]])
+    """
+    return x.flatten(1)[:, list(order)].reshape(x.shape)
 
 
 @dataclass(frozen=True, eq=False)
 class Network:
     """One scalar F(x) per sample. The axioms need other functions made of it, each again a network.
 
-    Features are the entries of a sample, counted through. What is made of linear layers with ReLU is such a network
-    again, because LRP knows plain sequences only.
+    What is made of linear layers with ReLU is such a network again, because LRP knows plain sequences only.
 
     >>> first = Network.of(nn.Identity(), torch.zeros(1, 2), 0)
     >>> first.combined(10.0, first.permuted([1, 0]), 1.0)(torch.tensor([[3.0, 4.0]]))
@@ -41,7 +49,6 @@ class Network:
 
     #: Makes a new module that computes F: methods with hooks cannot follow layers that two networks share.
     build: Build
-    shape: tuple[int, ...]
     #: Of linear layers with ReLU between them, if F is made of such.
     layers: tuple[Layer, ...] = ()
     #: One more network that is known to compute the same function, and how it differs.
@@ -58,12 +65,18 @@ class Network:
                 f"target={target} for an output of shape {tuple(outputs.shape)}: axioms are about one scalar per "
                 "sample; give the index of one output."
             )
-        return cls(lambda: _Scalar(copy.deepcopy(model), target or 0), tuple(inputs.shape[1:]))
+        column = target or 0
+
+        def build() -> nn.Module:
+            inner = copy.deepcopy(model) if isinstance(model, nn.Module) else _Composed(model)
+            return _Composed(lambda x, inner: logits(inner(x)).reshape(len(x), -1)[:, column], inner)
+
+        return cls(build)
 
     @classmethod
     def dense(cls, *layers: Layer, twin: tuple[str, Network] | None = None) -> Network:
         """Linear layers with ReLU between them."""
-        return cls(partial(_sequential, layers), (layers[0][0].shape[1],), layers, twin)
+        return cls(partial(_sequential, layers), layers, twin)
 
     def module(self) -> nn.Module:
         """A new module that computes F."""
@@ -77,18 +90,14 @@ class Network:
 
     def permuted(self, order: Sequence[int]) -> Network:
         """x ↦ F(x_order): feature i of F is feature order[i] of x."""
-        places = torch.tensor(list(order))
         if self.layers:
             (weight, bias), *rest = self.layers
-            return Network.dense((weight[:, places.argsort()], bias), *rest)
-        return self._composed(lambda x, inner: inner(x.flatten(1)[:, places.to(x.device)].reshape(x.shape)))
+            return Network.dense((weight[:, torch.tensor(order).argsort()], bias), *rest)
+        return self._composed(lambda x, inner: inner(reordered(x, order)))
 
-    def kept(self, features: Sequence[int]) -> Network:
-        """x ↦ F(x) with all other features frozen at zero: a function that does not depend on them."""
-        mask = torch.zeros(self.shape).flatten()
-        mask[list(features)] = 1
-        mask = mask.reshape(self.shape)
-        return self._composed(lambda x, inner: inner(x * mask.to(x)))
+    def masked(self, mask: Tensor) -> Network:
+        """x ↦ F(mask · x): a function that does not depend on features where the mask is false."""
+        return self._composed(lambda x, inner: inner(mask * x))
 
     def combined(self, a: float, other: Network, b: float) -> Network:
         """a · F + b · G."""
@@ -109,17 +118,7 @@ class Network:
         ]
 
     def _composed(self, function: Callable[..., Tensor], *parts: Build) -> Network:
-        return Network(lambda: _Composed(function, self.module(), *(part() for part in parts)), self.shape)
-
-
-class _Scalar(nn.Module):
-    def __init__(self, model: Any, column: int) -> None:
-        super().__init__()
-        self.model = model
-        self.column = column
-
-    def forward(self, x: Tensor) -> Tensor:
-        return logits(self.model(x)).reshape(len(x), -1)[:, self.column]
+        return Network(lambda: _Composed(function, self.module(), *(part() for part in parts)))
 
 
 class _Composed(nn.Module):
@@ -136,25 +135,21 @@ class _Composed(nn.Module):
 def _sequential(layers: Sequence[Layer]) -> nn.Sequential:
     parts: list[nn.Module] = []
     for weight, bias in layers:
-        linear = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, dtype=weight.dtype)
-        linear.weight.data.copy_(weight)
-        if bias is not None:
-            linear.bias.data.copy_(bias)
+        linear = nn.Linear(weight.shape[1], weight.shape[0], dtype=weight.dtype)
+        linear.load_state_dict({"weight": weight, "bias": bias})
         parts += [linear, nn.ReLU()]
     return nn.Sequential(*parts[:-1])
 
 
 def _side_by_side(first: Sequence[Layer], a: float, second: Sequence[Layer], b: float) -> list[Layer]:
-    """Layers of a · F + b · G: both networks side by side, added up by the last layer."""
-    layers: list[Layer] = []
-    for i, ((w1, b1), (w2, b2)) in enumerate(zip(first, second, strict=True)):
-        biases = None if b1 is None or b2 is None else (b1, b2)
-        if i == len(first) - 1:
-            bias = None if biases is None else a * biases[0] + b * biases[1]
-            layers.append((torch.cat([a * w1, b * w2], dim=1), bias))
-        else:
-            weight = torch.cat([w1, w2]) if i == 0 else torch.block_diag(w1, w2)
-            layers.append((weight, None if biases is None else torch.cat(biases)))
+    """Layers of a · F + b · G: both networks side by side on the same input, added up by the last layer."""
+    pairs = list(zip(first, second, strict=True))
+    layers = [(torch.block_diag(w1, w2), torch.cat([b1, b2])) for (w1, b1), (w2, b2) in pairs]
+    weight, bias = layers[0]
+    layers[0] = (sum(weight.chunk(2, dim=1)), bias)
+    weight, bias = layers[-1]
+    factors = _rows([a, b])
+    layers[-1] = (factors @ weight, factors @ bias)
     return layers
 
 
@@ -165,12 +160,12 @@ def _rewritten(layers: Sequence[Layer], generator: torch.Generator) -> list[tupl
     by = 0.25 + 4 * torch.rand(len(w1), dtype=w1.dtype, generator=generator)
     split = (torch.cat([0.25 * w2, 0.75 * w2], dim=1), b2)
     # ReLU(h) = ReLU(½ · ReLU(2h))
-    half = (torch.eye(len(w1), dtype=w1.dtype) / 2, None if b1 is None else torch.zeros_like(b1))
+    half = (torch.eye(len(w1), dtype=w1.dtype) / 2, torch.zeros_like(b1))
     return [
-        ("hidden units permuted", ((w1[order], None if b1 is None else b1[order]), (w2[:, order], b2), *rest)),
-        ("a ReLU layer re-scaled", ((w1 * by[:, None], None if b1 is None else b1 * by), (w2 / by, b2), *rest)),
-        ("hidden units split in two", ((w1.repeat(2, 1), None if b1 is None else b1.repeat(2)), split, *rest)),
-        ("a ReLU layer split in two", ((2 * w1, None if b1 is None else 2 * b1), half, (w2, b2), *rest)),
+        ("hidden units permuted", ((w1[order], b1[order]), (w2[:, order], b2), *rest)),
+        ("a ReLU layer re-scaled", ((w1 * by[:, None], b1 * by), (w2 / by, b2), *rest)),
+        ("hidden units split in two", ((w1.repeat(2, 1), b1.repeat(2)), split, *rest)),
+        ("a ReLU layer split in two", ((2 * w1, 2 * b1), half, (w2, b2), *rest)),
     ]
 
 
@@ -182,10 +177,19 @@ class Subject:
     network: Network
     inputs: Tensor
 
+    @property
+    def n_features(self) -> int:
+        """How many features a sample has."""
+        return self.inputs[0].numel()
+
     def features(self, generator: torch.Generator, n: int) -> list[int]:
         """Some features, drawn from those that are not zero everywhere."""
         present = self.inputs.flatten(1).abs().sum(0).nonzero().flatten()
         return present[torch.randperm(len(present), generator=generator)[:n]].tolist()
+
+    def only(self, feature: int) -> Tensor:
+        """A mask for samples: true at one feature."""
+        return (torch.arange(self.n_features, device=self.inputs.device) == feature).reshape(self.inputs[:1].shape)
 
 
 def generated(generator: torch.Generator, *, homogeneous: bool, n_networks: int) -> list[Subject]:
@@ -196,7 +200,7 @@ def generated(generator: torch.Generator, *, homogeneous: bool, n_networks: int)
         widths = _WIDTHS[i % len(_WIDTHS)]
         name = f"random ReLU network {'-'.join(map(str, widths))} {kind} (number {i})"
         network = random_network(widths, generator, bias=not homogeneous)
-        subjects.append(Subject(name, network, _randn(generator, _BATCH, N_FEATURES) * 1.5))
+        subjects.append(Subject(name, network, _inputs(generator)))
     return subjects if homogeneous else [saturating(generator), two_implementations(generator), *subjects]
 
 
@@ -204,7 +208,7 @@ def random_network(widths: Sequence[int], generator: torch.Generator, *, bias: b
     """Weights of He's scale; biases are as large as the activations, so that they matter."""
     return Network.dense(
         *(
-            (_randn(generator, n_out, n_in) * (2 / n_in) ** 0.5, _randn(generator, n_out) if bias else None)
+            (_randn(generator, n_out, n_in) * (2 / n_in) ** 0.5, _randn(generator, n_out) * bias)
             for n_in, n_out in pairwise(widths)
         )
     )
@@ -213,7 +217,7 @@ def random_network(widths: Sequence[int], generator: torch.Generator, *, bias: b
 def saturating(generator: torch.Generator) -> Subject:
     """The paper's f(x) = 1 − ReLU(1 − x) at x = 2, where it is flat; the other features are dummies."""
     network = Network.dense((_rows([-1, 0, 0, 0]), _rows(1)), (_rows([-1]), _rows(1)))
-    inputs = 1.5 * _randn(generator, _BATCH, N_FEATURES)
+    inputs = _inputs(generator)
     inputs[:, 0] = _rows(2.0, 2.5, 1.5, 3.0, 2.0, 2.0)
     return Subject("f(x) = 1 - ReLU(1 - x)", network, inputs)
 
@@ -224,9 +228,13 @@ def two_implementations(generator: torch.Generator) -> Subject:
     inner = Network.dense((first, _rows(-1, 0)), (difference, _rows(0)), last)
     twin = ("the bias moved into the inner ReLU", inner)
     outer = Network.dense((first, _rows(0, 0)), (difference, _rows(-1)), last, twin=twin)
-    inputs = 1.5 * _randn(generator, _BATCH, N_FEATURES)
+    inputs = _inputs(generator)
     inputs[:, 0], inputs[:, 1] = torch.linspace(3, 5, _BATCH), torch.linspace(1, 1.5, _BATCH)
     return Subject("ReLU(ReLU(x1) - 1 - ReLU(x2))", outer, inputs)
+
+
+def _inputs(generator: torch.Generator) -> Tensor:
+    return 1.5 * _randn(generator, _BATCH, N_FEATURES)
 
 
 def _rows(*values: float | Sequence[float]) -> Tensor:

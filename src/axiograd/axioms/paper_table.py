@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from axiograd._extras import optional
 from axiograd.attribution import (
@@ -21,22 +21,9 @@ from axiograd.attribution import (
     IntegratedGradients,
     XGradient,
 )
-from axiograd.attribution.methods import METHODS
 from axiograd.axioms.auditing import AxiomReport, audit
 from axiograd.axioms.axioms import AXIOMS
 from axiograd.axioms.networks import N_FEATURES
-
-#: What can be audited, by name, with its title in the table.
-TITLES: Mapping[str, str] = {
-    **{name: METHODS[name].title for name in ("integrated-gradients", "expected-gradients")},
-    "expected-gradients-1": METHODS["expected-gradients"].titled(1),
-    **{name: METHODS[name].title for name in ("input-x-gradient", "gradient", "x-gradient")},
-    "deeplift": "DeepLIFT",
-    "lrp": "LRP",
-    "gradient-shap": "GradientShap (5)",
-}
-#: Those of them that are Captum's.
-CAPTUM = frozenset({"deeplift", "lrp", "gradient-shap"})
 
 #: The paper's cells, in the order of its rows; its Definition 3.6 comes last and is claimed for X-Gradient alone.
 PAPER: Mapping[str, str] = {
@@ -52,11 +39,6 @@ PAPER: Mapping[str, str] = {
 _ROUNDING = 1e-6
 #: 512 Gauss-Legendre steps over the kinks of these networks: at most 1.1e-2 over twelve seeds.
 _QUADRATURE = 2e-2
-
-
-#: A mark and the paper's in parentheses.
-_CELL = len("✓ (✓)")
-
 #: Networks are tiny, so that large chunks are the fastest.
 _ROWS = 8192
 
@@ -71,12 +53,17 @@ NOTES: Mapping[str, str] = {
 
 @dataclass(frozen=True, eq=False)
 class MethodColumn:
-    """A method and how closely it can satisfy an axiom at all."""
+    """A method under its title, and how closely it can satisfy an axiom at all."""
 
     name: str
     method: Callable[..., Any]
     tolerance: float = _ROUNDING
     baselines: Tensor | None = None
+    captum: bool = False
+
+    def audit(self, **options: Any) -> AxiomReport:
+        """Its column of the table; options are those of `audit`."""
+        return audit(self.method, baselines=self.baselines, tolerance=self.tolerance, name=self.name, **options)
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,31 +89,15 @@ class Table1:
             if self.paper(report.method, result.axiom) not in {"–", result.mark}
         ]
 
-    def explanation(self, method: str, axiom: str) -> str:
-        """Why a cell differs from the paper's."""
-        result = self[method][axiom]
-        if result.counterexample is None:
-            return (
-                f"the paper says that a counterexample exists; none was found in {result.n_cases} cases "
-                f"(largest violation {result.violation:.1e}, tolerance {result.tolerance:.1e})"
-            )
-        return (
-            f"the paper's ✓ is for the converged method; this one is off by {result.violation:.1e} (tolerance "
-            f"{result.tolerance:.1e}) at {result.counterexample}"
-        )
-
     def __str__(self) -> str:
-        width = max(len(axiom.name) for axiom in AXIOMS)
-        names = [report.method for report in self.reports]
-        head = " | ".join([" " * width, *(name.center(_CELL) for name in names)])
-        lines = [head, "-" * len(head)]
-        for axiom in AXIOMS:
-            cells = [
-                f"{report[axiom.name].mark} ({self.paper(name, axiom.name)})".center(max(_CELL, len(name)))
-                for report, name in zip(self.reports, names, strict=True)
-            ]
-            lines.append(" | ".join([axiom.name.ljust(width), *cells]))
-        return "\n".join([*lines, "", *self.remarks()])
+        rows = [["", *(report.method for report in self.reports)]]
+        rows += [
+            [axiom.name, *(f"{r[axiom.name].mark} ({self.paper(r.method, axiom.name)})" for r in self.reports)]
+            for axiom in AXIOMS
+        ]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        head, *lines = (" | ".join(map(str.center, row, widths)) for row in rows)
+        return "\n".join([head, "-" * len(head), *lines, "", *self.remarks()])
 
     def remarks(self) -> list[str]:
         """What stands below the table: how closely each axiom held, and every cell that is not the paper's."""
@@ -139,7 +110,7 @@ class Table1:
             lines.append(f"{report.method}, {report.models}, tolerance {tolerance:.1e}: {held}, {broken}.")
         lines += [f"{report.method}: {NOTES[report.method]}" for report in self.reports if report.method in NOTES]
         different = self.differences()
-        lines += [f"Not as in the paper: {m}, {a}: {self.explanation(m, a)}." for m, a in different]
+        lines += [f"Not as in the paper: {method} {self[method][axiom]}" for method, axiom in different]
         return [*lines, *([] if different else ["Every cell that the paper fills is as in the paper."])]
 
 
@@ -150,45 +121,37 @@ def references(seed: int = 0) -> Tensor:
     return torch.stack([row[list(order)] for row in rows for order in permutations(range(N_FEATURES))])
 
 
-def columns(*, n_steps: int = 512, n_samples: int = 1024, captum: bool = True) -> list[MethodColumn]:
-    """The methods of Table 1, and Captum's.
+def columns(*, n_steps: int = 512, n_samples: int = 1024) -> dict[str, MethodColumn]:
+    """The methods of Table 1, and Captum's, by the names that `axiograd audit` takes.
 
     Expected Gradients converge like 1/√n: the largest of some thousand differences of two runs is about 5/√n of the
     output's scale, which is their tolerance. With one sample they have the same tolerance, and fail.
     """
     noise = 5 / n_samples**0.5
     drawn = references()
-    found = [
-        MethodColumn(
-            "Integrated Gradients",
-            partial(IntegratedGradients, n_steps=n_steps, internal_batch_size=_ROWS),
-            _QUADRATURE,
-        ),
-        MethodColumn(
-            "Expected Gradients",
-            partial(ExpectedGradients, n_samples=n_samples, internal_batch_size=_ROWS),
-            noise,
-            drawn,
-        ),
-        MethodColumn("Expected Gradients (1)", ExpectedGradients, noise, drawn),
-        MethodColumn("Input×Gradient", InputXGradient),
-        MethodColumn("Gradient", Gradient),
+    ig = partial(IntegratedGradients, n_steps=n_steps, internal_batch_size=_ROWS)
+    eg = partial(ExpectedGradients, n_samples=n_samples, internal_batch_size=_ROWS)
+    return {
+        "integrated-gradients": MethodColumn("Integrated Gradients", ig, _QUADRATURE),
+        "expected-gradients": MethodColumn("Expected Gradients", eg, noise, drawn),
+        "expected-gradients-1": MethodColumn("Expected Gradients (1)", ExpectedGradients, noise, drawn),
+        "input-x-gradient": MethodColumn("Input×Gradient", InputXGradient),
+        "gradient": MethodColumn("Gradient", Gradient),
         # The generated X-DNNs are ReLU networks without biases: of degree 1 by construction.
-        MethodColumn("X-Gradient", partial(XGradient, degree=1.0)),
-    ]
-    if captum:
-        theirs = optional("captum.attr", "captum", "The audit of Captum's methods")
+        "x-gradient": MethodColumn("X-Gradient", partial(XGradient, degree=1.0)),
+        "deeplift": MethodColumn("DeepLIFT", partial(_captum, "DeepLift"), captum=True),
+        "lrp": MethodColumn("LRP", partial(_captum, "LRP"), captum=True),
+        "gradient-shap": MethodColumn("GradientShap (5)", _gradient_shap, noise, drawn, captum=True),
+    }
 
-        def gradient_shap(model: Any, baselines: Tensor) -> Any:
-            method = CaptumMethod(model, theirs.GradientShap)
-            return SimpleNamespace(attribute=partial(method.attribute, baselines=baselines))
 
-        found += [
-            MethodColumn("DeepLIFT", lambda model: CaptumMethod(model, theirs.DeepLift)),
-            MethodColumn("LRP", lambda model: CaptumMethod(model, theirs.LRP)),
-            MethodColumn("GradientShap (5)", gradient_shap, noise, drawn),
-        ]
-    return found
+def _captum(name: str, model: nn.Module) -> CaptumMethod:
+    theirs = optional("captum.attr", "captum", "The audit of Captum's methods")
+    return CaptumMethod(model, getattr(theirs, name))
+
+
+def _gradient_shap(model: nn.Module, baselines: Tensor) -> Any:
+    return SimpleNamespace(attribute=partial(_captum("GradientShap", model).attribute, baselines=baselines))
 
 
 def audit_all(
@@ -200,16 +163,5 @@ def audit_all(
     >>> [result.mark for result in table["Input×Gradient"].results]
     ['✗', '✓', '✓', '✗', '✓', '✓', '✗']
     """
-    return Table1(
-        tuple(
-            audit(
-                column.method,
-                seed=seed,
-                baselines=column.baselines,
-                tolerance=column.tolerance,
-                n_networks=n_networks,
-                name=column.name,
-            )
-            for column in columns(n_steps=n_steps, n_samples=n_samples, captum=captum)
-        )
-    )
+    chosen = columns(n_steps=n_steps, n_samples=n_samples).values()
+    return Table1(tuple(c.audit(seed=seed, n_networks=n_networks) for c in chosen if captum or not c.captum))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,6 +14,7 @@ from axiograd.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from axiograd.axioms import AxiomReport, Table1
+    from axiograd.axioms.paper_table import MethodColumn
 
 #: Methods that fit beside each other.
 _WIDEST = 4
@@ -51,9 +53,10 @@ def audit(
     `axiograd audit x-gradient xmlp`
     """
     with speaking(as_json=json) as output:
-        from axiograd.axioms.paper_table import Table1
+        from axiograd.axioms.paper_table import Table1, columns
 
-        methods, spec = _read(arguments or [])
+        known = columns(n_steps=steps, n_samples=samples)
+        methods, spec = _read(arguments or [], list(known))
         model, inputs = None, None
         if spec is not None:
             from axiograd.loading.specs import example_input, load_model
@@ -61,7 +64,8 @@ def audit(
             given = options.read_settings(settings)
             model = load_model(spec, weights, settings=given, download=download).double()
             inputs = example_input(model, shape, batch=8)
-        reports = _audit(output, methods, model, inputs, steps, samples, networks, seed)
+        chosen = [known[name] for name in methods or known if methods or model is None or not known[name].captum]
+        reports = _audit(output, chosen, model, inputs, networks, seed)
         table = Table1(tuple(reports))
         _show(output, table, details=details or spec is not None, compared=spec is None)
         different = table.differences() if spec is None else []
@@ -71,50 +75,42 @@ def audit(
     raise typer.Exit(1 if no else 0)
 
 
-def _read(arguments: list[str]) -> tuple[list[str], str | None]:
-    from axiograd.axioms.paper_table import TITLES
+def _read(arguments: list[str], known: list[str]) -> tuple[list[str], str | None]:
     from axiograd.models import list_models
 
-    methods = [name for name in arguments if name in TITLES]
-    others = [name for name in arguments if name not in TITLES]
+    methods = [name for name in arguments if name in known]
+    others = [name for name in arguments if name not in known]
     if len(others) > 1:
         raise ConfigurationError(
-            f"{', '.join(others)}: at most one of these can be the model. Methods: {', '.join(TITLES)}."
+            f"{', '.join(others)}: at most one of these can be the model. Methods: {', '.join(known)}."
         )
-    if others:
-        known = ":" in others[0] or others[0].endswith(".safetensors") or others[0] in list_models()
-        if not known:
-            raise ConfigurationError(
-                f"{others[0]!r} is neither a method nor a model: {choose_from(others[0], [*TITLES, *list_models()])}."
-            )
+    if others and ":" not in others[0] and not others[0].endswith(".safetensors") and others[0] not in list_models():
+        raise ConfigurationError(
+            f"{others[0]!r} is neither a method nor a model: {choose_from(others[0], [*known, *list_models()])}."
+        )
     return methods, others[0] if others else None
 
 
 def _audit(
-    output: Output, methods: list[str], model: Any, inputs: Any, steps: int, samples: int, networks: int, seed: int
+    output: Output, chosen: list[MethodColumn], model: Any, inputs: Any, networks: int, seed: int
 ) -> list[AxiomReport]:
     from axiograd.attribution import XGradient
-    from axiograd.axioms import audit as run
-    from axiograd.axioms.paper_table import CAPTUM, TITLES, columns
 
-    names = methods or [name for name in TITLES if model is None or name not in CAPTUM]
-    wanted = [TITLES[name] for name in names]
-    captum = not CAPTUM.isdisjoint(names)
-    chosen = [c for c in columns(n_steps=steps, n_samples=samples, captum=captum) if c.name in wanted]
     reports = []
     with output.progress() as bar:
         task = bar.add_task("auditing", total=len(chosen))
         for column in chosen:
             bar.update(task, description=f"auditing {column.name}")
-            given: dict[str, Any] = {"baselines": column.baselines, "n_networks": networks}
-            method = column.method
-            if model is not None:
+            if model is None:
+                report = column.audit(seed=seed, n_networks=networks)
+            else:
                 # A given model is not homogeneous by construction: it has to be certified.
-                method = XGradient if column.name == TITLES["x-gradient"] else method
+                method = XGradient if column.name == "X-Gradient" else column.method
                 baselines = None if column.baselines is None else 0.5 * inputs.flip(0)
-                given = {"model": model, "inputs": inputs, "baselines": baselines}
-                given["target"] = None if model(inputs).dim() == 1 or model(inputs).shape[1] == 1 else 0
-            reports.append(run(method, seed=seed, tolerance=column.tolerance, name=column.name, **given))
+                target = None if model(inputs).dim() == 1 or model(inputs).shape[1] == 1 else 0
+                own = replace(column, method=method, baselines=baselines)
+                report = own.audit(seed=seed, model=model, inputs=inputs, target=target)
+            reports.append(report)
             bar.advance(task)
     return reports
 

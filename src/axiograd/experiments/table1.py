@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from axiograd.axioms import AXIOMS, audit
+from axiograd.axioms import AXIOMS
 from axiograd.axioms.paper_table import NOTES, MethodColumn, Table1, columns
 from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work
 from axiograd.experiments.records import Records
@@ -17,14 +17,7 @@ SIZES: Mapping[str, tuple[int, int, int]] = {"quick": (1, 256, 256), "real": (4,
 
 def measure(column: MethodColumn, n_networks: int, setting: Setting) -> dict[str, Any]:
     """A mark, the largest violation and, where there is one, the counterexample in words, for each axiom."""
-    report = audit(
-        column.method,
-        seed=setting.seed,
-        baselines=column.baselines,
-        tolerance=column.tolerance,
-        n_networks=n_networks,
-        name=column.name,
-    )
+    report = column.audit(seed=setting.seed, n_networks=n_networks)
     return {
         "models": report.models,
         "tolerance": column.tolerance,
@@ -50,7 +43,7 @@ def plan(setting: Setting) -> Plan:
             partial(measure, column, n_networks, setting),
             n_steps if column.name == "Integrated Gradients" else n_samples if column.baselines is not None else 8,
         )
-        for column in columns(n_steps=n_steps, n_samples=n_samples)
+        for column in columns(n_steps=n_steps, n_samples=n_samples).values()
     ]
     sizes = {"networks": n_networks, "steps": n_steps, "samples": n_samples}
     return Plan.of("generated networks and inputs", {"seed": setting.seed, **sizes, "scale": setting.scale}, work)
