@@ -197,6 +197,8 @@ def test_a_users_own_model():
     report = audit(XGradient, model=without, **options)
     assert report.passed, str(report)
     assert report.models == "the given Sequential"
+    # Each object draws its own numbers: the same network gets two attributions.
+    assert not audit(RandomAttribution, model=regular, **options)["Implementation invariance"].passed
     assert regular.training
     assert without.training
 
@@ -232,7 +234,7 @@ def test_wrong_arguments_are_named():
 #: max(x1, x2) = x2 + ReLU(x1 - x2), with x2 = ReLU(x2) - ReLU(-x2)
 FIRST = torch.tensor([[1.0, -1.0], [0.0, 1.0], [0.0, -1.0]], dtype=torch.float64)
 SECOND = torch.tensor([[1.0, 1.0, -1.0]], dtype=torch.float64)
-MAXIMUM = Network.dense((FIRST, torch.zeros(3)), (SECOND, torch.zeros(1)))
+MAXIMUM = Network.dense((FIRST, torch.zeros(3).double()), (SECOND, torch.zeros(1).double()))
 
 
 def test_on_a_kink_no_gradient_method_preserves_symmetry():

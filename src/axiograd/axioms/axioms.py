@@ -43,6 +43,8 @@ class Probe:
 
     def make(self, model: nn.Module, *, scale: float = 1.0) -> Any:
         """The method for a model."""
+        # A method seeds its own generator from the global state: one that is made later is to draw other numbers.
+        torch.rand(())
         return self.method(model) if self.baselines is None else self.method(model, scale * self.baselines)
 
     def difference(self, network: Network, x: Tensor) -> Tensor:

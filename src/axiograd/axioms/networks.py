@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -24,7 +23,6 @@ _BATCH = 6
 
 #: Weights ``[out, in]`` and bias ``[out]``, which is zero in X-DNNs.
 Layer: TypeAlias = tuple[Tensor, Tensor]
-Build: TypeAlias = Callable[[], nn.Module]
 
 
 def reordered(x: Tensor, order: Sequence[int]) -> Tensor:
@@ -47,8 +45,7 @@ class Network:
     tensor([34.])
     """
 
-    #: Makes a new module that computes F: methods with hooks cannot follow layers that two networks share.
-    build: Build
+    model: nn.Module
     #: Of linear layers with ReLU between them, if F is made of such.
     layers: tuple[Layer, ...] = ()
     #: One more network that is known to compute the same function, and how it differs.
@@ -65,22 +62,17 @@ class Network:
                 f"target={target} for an output of shape {tuple(outputs.shape)}: axioms are about one scalar per "
                 "sample; give the index of one output."
             )
-        column = target or 0
-
-        def build() -> nn.Module:
-            inner = copy.deepcopy(model) if isinstance(model, nn.Module) else _Composed(model)
-            return _Composed(lambda x, inner: logits(inner(x)).reshape(len(x), -1)[:, column], inner)
-
-        return cls(build)
+        inner = model if isinstance(model, nn.Module) else _Composed(model)
+        return cls(_Composed(lambda x, inner: logits(inner(x)).reshape(len(x), -1)[:, target or 0], inner))
 
     @classmethod
     def dense(cls, *layers: Layer, twin: tuple[str, Network] | None = None) -> Network:
         """Linear layers with ReLU between them."""
-        return cls(partial(_sequential, layers), layers, twin)
+        return cls(_sequential(layers), layers, twin)
 
     def module(self) -> nn.Module:
-        """A new module that computes F."""
-        return self.build().eval()
+        """A new module that computes F: methods with hooks cannot follow layers that two networks share."""
+        return copy.deepcopy(self.model).eval()
 
     def __call__(self, x: Tensor) -> Tensor:
         """F(x), one value per sample."""
@@ -103,22 +95,22 @@ class Network:
         """a · F + b · G."""
         if self.layers and len(self.layers) == len(other.layers):
             return Network.dense(*_side_by_side(self.layers, a, other.layers, b))
-        return self._composed(lambda x, first, second: a * first(x) + b * second(x), other.module)
+        return self._composed(lambda x, first, second: a * first(x) + b * second(x), other.module())
 
     def equivalents(self, generator: torch.Generator) -> list[tuple[str, Network]]:
         """Other networks that compute the same function, and how they differ."""
         if self.layers:
             found = [(name, Network.dense(*layers)) for name, layers in _rewritten(self.layers, generator)]
             return [("the same network again", self), *found, *([self.twin] if self.twin else [])]
-        split = self._composed(lambda x, inner, up, down: inner(up(x) - down(-x)), nn.ReLU, nn.ReLU)
+        split = self._composed(lambda x, inner, up, down: inner(up(x) - down(-x)), nn.ReLU(), nn.ReLU())
         return [
             ("the same network again", self),
             ("the input split into positive and negative part", split),
             ("the mean of two copies", self.combined(0.5, self, 0.5)),
         ]
 
-    def _composed(self, function: Callable[..., Tensor], *parts: Build) -> Network:
-        return Network(lambda: _Composed(function, self.module(), *(part() for part in parts)))
+    def _composed(self, function: Callable[..., Tensor], *parts: nn.Module) -> Network:
+        return Network(_Composed(function, self.module(), *parts))
 
 
 class _Composed(nn.Module):
@@ -135,8 +127,8 @@ class _Composed(nn.Module):
 def _sequential(layers: Sequence[Layer]) -> nn.Sequential:
     parts: list[nn.Module] = []
     for weight, bias in layers:
-        linear = nn.Linear(weight.shape[1], weight.shape[0], dtype=weight.dtype)
-        linear.load_state_dict({"weight": weight, "bias": bias})
+        linear = nn.Linear(weight.shape[1], weight.shape[0], device="meta")  # which draws nothing at random
+        linear.weight, linear.bias = nn.Parameter(weight), nn.Parameter(bias)
         parts += [linear, nn.ReLU()]
     return nn.Sequential(*parts[:-1])
 
