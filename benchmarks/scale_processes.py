@@ -1,4 +1,4 @@
-"""The processes of `axiograd.scale`: killed, fed with rubbish, without room on the disk; and their memory.
+"""The processes of `axiograd.scale`: killed, fed with rubbish, without space on the disk; and their memory.
 
 `python benchmarks/scale.py faults` and `memory` run these, with Fashion-MNIST and a small network, so that a trial
 takes seconds. Moments are drawn with a seed, and what was drawn is in the results.

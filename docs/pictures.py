@@ -174,8 +174,8 @@ def without_tag() -> nn.Module:
 
 def draw_right_reasons() -> None:
     _, test, random, plain = tagged()
-    mended = without_tag()
-    draw_maps("RightReasons", test, {"no prior": plain, "RightReasons": mended}, random)
+    fixed = without_tag()
+    draw_maps("RightReasons", test, {"no prior": plain, "RightReasons": fixed}, random)
 
 
 def draw_energy() -> None:
@@ -274,18 +274,18 @@ def draw_l1() -> None:
     draw_sparse("L1", priors.L1(), 0.003, n=300, as_share=False)
 
 
-def survey(n: int, *, telling: bool) -> tuple[Tensor, Tensor]:
+def survey(n: int, *, informative: bool) -> tuple[Tensor, Tensor]:
     """Four measurements, two answers, and a district as six columns that tells the class in one study only."""
     x, district = torch.randn(n, 6), torch.randint(6, (n,))
     y = (x[:, :4].sum(1) + 0.5 * torch.randn(n) > 0).long()
-    if telling:
+    if informative:
         district = 3 * y + district % 3
     return torch.cat([x, F.one_hot(district, 6).float()], 1), y
 
 
 def draw_groups() -> None:
     torch.manual_seed(0)
-    (x, y), test = survey(200, telling=True), survey(2000, telling=False)
+    (x, y), test = survey(200, informative=True), survey(2000, informative=False)
     groups = {"measurements": range(4), "answers": range(4, 6), "district": range(6, 12)}
     figure, axes = panels("feature group", "mean |sum of attributions|")
     for each, (title, used) in zip(

@@ -541,7 +541,7 @@ def select(output: Any, target: Target, batch: int) -> Tensor:
         )
     if isinstance(target, str):
         if target != "all":
-            raise TargetError(f"target {target!r}: the only target that is a word is 'all'.")
+            raise TargetError(f"target {target!r}: the only string target is 'all'.")
         return tensor.reshape(batch, -1)
     if target is None:
         if tensor.numel() != batch:

@@ -1,4 +1,4 @@
-"""How results show in notebooks and terminals: the one place where a room asks `report`, which stands after it."""
+"""How results show in notebooks and terminals: the one place where a package uses `report`, which comes after it."""
 
 from collections.abc import Callable
 from importlib import import_module

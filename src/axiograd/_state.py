@@ -51,7 +51,7 @@ PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 def unwrap_parallel(model: Callable[..., Any]) -> Callable[..., Any]:
     """The user's own module inside DistributedDataParallel or DataParallel, with the wrapper's forward hooks.
 
-    The machinery of a wrapper must not be disturbed by an extra look.
+    A call through the wrapper would change the wrapper's own state.
     """
     return unwrap_parallel(_taken_out(model, model.module)) if isinstance(model, PARALLEL) else model
 

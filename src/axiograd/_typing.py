@@ -1,4 +1,4 @@
-"""Types that several rooms share."""
+"""Types that several packages share."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias

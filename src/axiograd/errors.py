@@ -1,4 +1,4 @@
-"""One exception type per kind of trouble; every message names the thing, its values, and what to do."""
+"""One exception type per kind of error; every message names the thing, its values, and what to do."""
 
 
 class AxiogradError(Exception):

@@ -40,7 +40,7 @@ def test_reference_has_every_public_name(package):
 def test_reference_lists_everything_that_axiograd_exports():
     page = (DOCS / "reference" / "index.md").read_text()
     listed = set(re.findall(r"^   ~\w+\.(\w+)$", page, re.MULTILINE))
-    # The studio is a room that is called; text and scale have pages of their own.
+    # The studio is a package that is called; text and scale have pages of their own.
     assert listed | {"AxiogradError", "studio", "text", "scale"} == set(axiograd.__all__) - set(PACKAGES)
 
 

@@ -205,13 +205,13 @@ def test_parts_do_not_overlap_and_only_training_tells_the_class():
     parts = split(whole, test, patches, n_val=100)
     assert torch.equal(torch.cat([parts.clean_train.inputs, parts.clean_val.inputs]), whole.inputs)
 
-    def telling(part):
+    def share_of_class_patch(part):
         grey = (part.inputs * part.shortcuts).amax((1, 2, 3)) * 255
         return ((255 - grey) / 25).round().long().eq(part.targets).float().mean()
 
-    assert telling(parts.train) == 1
-    assert telling(parts.val) < 0.3
-    assert telling(parts.test) < 0.4
+    assert share_of_class_patch(parts.train) == 1
+    assert share_of_class_patch(parts.val) < 0.3
+    assert share_of_class_patch(parts.test) < 0.4
     assert not parts.clean_train.shortcuts.any()
     with pytest.raises(ConfigurationError, match="n_val=300"):
         split(whole, test, patches, n_val=300)

@@ -62,9 +62,9 @@ def test_an_interrupted_stage_goes_on_where_it_stopped(tmp_path):
     with pytest.raises(RuntimeError, match="power cut"):
         broken.run(tmp_path)
     assert broken.computed == [0, 1, 2]
-    mended = Counting()
-    done = mended.run(tmp_path)
-    assert mended.computed == [3, 4, 5]
+    fixed = Counting()
+    done = fixed.run(tmp_path)
+    assert fixed.computed == [3, 4, 5]
     assert done.table.rows == tuple((n, n**2) for n in range(6))
     assert (done.missing, done.total) == (0, 6)
     again = Counting()

@@ -1,4 +1,4 @@
-"""The studio's experiments in small: finding a shortcut, and mending it with a few strokes."""
+"""The studio's experiments in small: finding a shortcut, and fixing it with a few strokes."""
 
 from dataclasses import replace
 

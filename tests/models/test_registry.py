@@ -1,4 +1,4 @@
-"""Models by name: what there is, torchvision's keys, the certificate of every X model, errors."""
+"""Models by name: the list, torchvision's keys, the certificate of every X model, errors."""
 
 import hashlib
 

@@ -19,7 +19,7 @@ from support.scale import source, write
 
 pq = pytest.importorskip("pyarrow.parquet")
 ray = pytest.importorskip("ray")
-pytestmark = pytest.mark.filterwarnings("default")  # Ray's own, which are not ours to mend
+pytestmark = pytest.mark.filterwarnings("default")  # Ray's own, which are not ours to fix
 
 
 @pytest.fixture(scope="module")

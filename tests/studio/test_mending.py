@@ -55,7 +55,7 @@ def test_it_looks_away_from_what_is_marked(model, pictures):
     assert passes == 100
     assert steps[-1].prior < 0.1 * steps[0].prior
     assert after.wrong_share < 0.2 * before.wrong_share
-    truth = studio_model.squares(200, 1, telling=False)
+    truth = studio_model.squares(200, 1, informative=False)
     with torch.no_grad():
         assert float((model(truth.inputs).argmax(1) == truth.targets).float().mean()) > 0.9
 
@@ -182,7 +182,7 @@ def test_the_kept_file_repeats_the_training_to_the_same_numbers(tmp_path, monkey
     )  # fmt: skip
     assert kept["missing"] == []
     assert {"model.onnx", "mend.toml", "report.html", "masks/coco.json"} <= set(kept["files"])
-    assert "Mended in the studio" in (tmp_path / "kept" / "report.html").read_text()
+    assert "Fixed in the studio" in (tmp_path / "kept" / "report.html").read_text()
     monkeypatch.chdir(tmp_path / "kept")
     done = axiograd("train", "mend.toml", "--json")
     assert done.code == 0, done.err

@@ -214,7 +214,7 @@ def test_what_is_kept_stands_alone(page, running, folder):
     assert [one for one in page.complaints if "422" not in one] == []
     page.visit((kept / "report.html").as_uri())
     page.wait(
-        "document.documentElement.dataset.ready === 'yes' && document.body.innerText.includes('Mended in the')", 30
+        "document.documentElement.dataset.ready === 'yes' && document.body.innerText.includes('Fixed in the')", 30
     )
 
 

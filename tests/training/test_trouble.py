@@ -100,7 +100,10 @@ def test_modes_come_back_after_an_exception():
     ("parts", "said"),
     [
         ((F.cross_entropy, L1), r"prior is the class L1; pass an instance, L1\(\.\.\.\)"),
-        ((F.cross_entropy, "l1"), r"prior is the word 'l1'; pass an object such as axiograd\.priors\.L1\(\)"),
+        (
+            (F.cross_entropy, "l1"),
+            r"prior must be a Prior object such as axiograd\.priors\.L1\(\), got the string 'l1'",
+        ),
         ((F.cross_entropy, "right_reasons"), r"axiograd\.priors\.RightReasons\(\)"),
         ((F.cross_entropy, None), "prior is None, which cannot be called"),
         ((nn.CrossEntropyLoss, L1()), "task_loss is the class CrossEntropyLoss"),

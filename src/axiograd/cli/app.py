@@ -109,7 +109,7 @@ def _has_spoken(error: BaseException | None) -> bool:
 
 
 def run(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run the command; trouble becomes one sentence and an exit code, with ``--debug`` a traceback."""
+    """Run the command; errors become one line and an exit code, with ``--debug`` a traceback."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
     console = Console(stderr=True)

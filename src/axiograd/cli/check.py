@@ -51,11 +51,11 @@ def check(
     The proof goes through the model's operators, not through a list of layers. Biases that are zero do no harm; one
     of axiograd's models without --weights is checked with biases that are not.
 
-    With --bias the paper's question first: is removing the bias plausible here? On real examples, of which one half
+    With --bias the paper's question first: what would removing the biases cost? On real examples, of which one half
     makes the conversions and the other judges them: how much of the output the biases carry, by layer and class, and
     what is left of the answers by strip, calibrated strip and lift; exit code 0.
 
-    An exported file (.onnx, .pt2) says what it is, and whether it is as it was written; exit code 1 if it is not.
+    An exported file (.onnx, .pt2) says what it is, and whether it was modified; exit code 1 if it is not.
 
     `axiograd check xalexnet`
 

@@ -33,7 +33,7 @@ def demo(
     *,
     json: options.Json = False,
 ) -> None:
-    """A network that decides for the wrong reason: found out by exact attributions, and mended by training with them.
+    """A network that decides for the wrong reason: found by exact attributions, and fixed by training with them.
 
     `axiograd demo`, or faster and less clearly `axiograd demo --images 2000`
 
@@ -127,6 +127,6 @@ def _train(output: Output, model: torch.nn.Module, data: Data, epochs: int, weig
 
 def _say_accuracy(console: Console, found: Accuracy, remark: str) -> None:
     console.print(
-        f"accuracy with the telling tag [bold]{found.tagged:.1f} %[/], with a random one "
+        f"accuracy with the tag of its class [bold]{found.tagged:.1f} %[/], with a random one "
         f"[bold]{found.random_tag:.1f} %[/]: {remark}\n"
     )

@@ -159,7 +159,7 @@ def is_ours(path: str) -> bool:
 
 
 def show_file(output: Output, path: str) -> bool:
-    """Say what an exported file is; whether it is as it was written."""
+    """Say what an exported file is, and whether it was modified."""
     from axiograd.export import read
 
     card = read(path)

@@ -1,4 +1,4 @@
-"""`axiograd studio`: see the wrong reason, paint it, mend it, on a page of this machine."""
+"""`axiograd studio`: see the wrong reason, paint it, fix it, on a page of this machine."""
 
 from __future__ import annotations
 

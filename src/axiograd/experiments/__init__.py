@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-#: Where each item is defined: its module in this room, and its name there.
+#: Where each item is defined: its module in this package, and its name there.
 OF_THE_PAPER: Mapping[str, str] = {
     "table1": "table1:ITEM",
     "table2": "table2:ITEM",

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 SRC = Path(__file__).parents[2]
-#: Rooms that show results or start the work, and decide no number.
+#: Packages that show results or start the work, and decide no number.
 SHOW = ("axiograd.cli", "axiograd.report", "axiograd._notebook")
 
 

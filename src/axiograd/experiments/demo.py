@@ -1,4 +1,4 @@
-"""The demonstration: a network that decides for the wrong reason, found out and mended."""
+"""The demonstration: a network that decides for the wrong reason, found and fixed."""
 
 from __future__ import annotations
 

@@ -45,7 +45,10 @@ def demo_report(
     report.add_step(
         "A regular network learns the shortcut",
         "Where the tag is random, it cannot tell the shapes.",
-        numbers={"with the telling tag": f"{regular.tagged:.1f} %", "with a random tag": f"{regular.random_tag:.1f} %"},
+        numbers={
+            "with the tag of its class": f"{regular.tagged:.1f} %",
+            "with a random tag": f"{regular.random_tag:.1f} %",
+        },
     )
     report.add_step(
         "The certificate refuses it",
@@ -56,7 +59,7 @@ def demo_report(
     report.add_step(
         "Converted, it is an X-DNN",
         "Without biases, trained a little longer, it still relies on the tag.",
-        numbers={"with the telling tag": f"{xdnn.tagged:.1f} %", "with a random tag": f"{xdnn.random_tag:.1f} %"},
+        numbers={"with the tag of its class": f"{xdnn.tagged:.1f} %", "with a random tag": f"{xdnn.random_tag:.1f} %"},
         code="axiograd.to_xdnn(network, images)",
     )
     report.add_step(

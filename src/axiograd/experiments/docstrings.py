@@ -46,7 +46,7 @@ class Texts:
         return len(self.ids)
 
     def give_away(self, seed: int, *, informative: bool) -> Texts:
-        """One more word at a random place: the class's own, or a random one's. The last word makes room for it."""
+        """One more word at a random place: the class's own, or a random one's. The last word is dropped for it."""
         generator = torch.Generator().manual_seed(seed)
         named = self.targets if informative else torch.randint(len(FAMILIES), self.targets.shape, generator=generator)
         lengths = (self.ids != PADDING).sum(1).clamp_max(LONGEST - 1)

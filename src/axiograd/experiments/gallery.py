@@ -17,7 +17,7 @@ PAGES = {
         "Before and after a prior; 128 gradients or one; what a step costs",
         "index",
     ),
-    "studio": ("The studio: suspicious places, painted and mended while you watch", "how-to/studio"),
+    "studio": ("The studio: suspicious places, painted and fixed while you watch", "how-to/studio"),
     "live": ("A page that runs the exported network, with its exact attribution, in the browser", "how-to/ship-it"),
     "RightReasons": ("A prior against a wrong reason", "priors"),
     "Energy": ("Attribution kept where the object is", "priors"),

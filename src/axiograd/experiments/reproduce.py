@@ -18,7 +18,7 @@ from typing import get_args
 
 from axiograd._io import alone, check_writable, progress_bar, write_atomically
 from axiograd.errors import AxiogradError, ConfigurationError
-from axiograd.experiments import ITEMS as ITEMS  # noqa: PLC0414  # what this room has
+from axiograd.experiments import ITEMS as ITEMS  # noqa: PLC0414  # what this package has
 from axiograd.experiments.code import digest
 from axiograd.experiments.item import Item, Plan, Scale, Setting, Table, Work
 from axiograd.experiments.records import RecordedPiece, Records, current_versions, provenance, read

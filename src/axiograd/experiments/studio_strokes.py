@@ -1,4 +1,4 @@
-"""How much painting mends a network: scripted strokes on Decoy Fashion-MNIST, a few images painted of many.
+"""How much painting helps a network: scripted strokes on Decoy Fashion-MNIST, a few images painted of many.
 
 Nobody is asked. A script goes through the wall of the studio, the suspicious images first, paints the patch of each,
 and trains one round, as a person would: with the strokes as they are, or spread to the same place in all images. Some
@@ -206,7 +206,7 @@ def scene_item(name: str, title: str, kind: str, note: str = "") -> Item:
     return Item(name, f"Studio: the same {title}", partial(plan, kind=kind), noted, scales=("quick", "real"))
 
 
-ITEM = Item("studio", "Studio: mending by painting a few images", plan, table, scales=("quick", "real"))
+ITEM = Item("studio", "Studio: fixing a shortcut by painting a few images", plan, table, scales=("quick", "real"))
 DEMONSTRATION = scene_item("studio-shapes", "on the demonstration's shapes", "demonstration")
 COLOR = scene_item("studio-color", "on Colour MNIST", "color", _COLOR)
 BOXES = scene_item("studio-boxes", "on Tiny ImageNet with boxes", "boxes", _BOXES)

@@ -87,7 +87,7 @@ class Card:
     versions: Mapping[str, str] = field(default_factory=dict)
     check: Check | None = None
     format: int = FORMAT
-    #: Whether the file is as it was written; set by whoever reads it.
+    #: Whether the file is unmodified; set by whoever reads it.
     intact: bool = field(default=True, compare=False)
 
     def __str__(self) -> str:

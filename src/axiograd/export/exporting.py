@@ -175,7 +175,7 @@ def export_pt2(
 
 
 def read(path: str | os.PathLike[str]) -> Card:
-    """What an exported file says about itself, and whether it is as it was written (``card.intact``)."""
+    """What an exported file says about itself, and whether it is unmodified (``card.intact``)."""
     file = Path(path)
     if not file.is_file():
         raise DataMissingError(f"there is no file {file}.")

@@ -215,7 +215,7 @@ def signatures(proto: onnx.ModelProto) -> tuple[Signature, Signature]:
 
 
 def read_onnx(path: Path) -> Card:
-    """The card of a file, and whether the file is as it was written."""
+    """The card of a file, and whether the file is unmodified."""
     onnx = require_onnx()
     content = path.read_bytes()
     proto = onnx.ModelProto()

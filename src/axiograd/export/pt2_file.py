@@ -50,7 +50,7 @@ def _digest(content: bytes) -> str:
 
 
 def read_pt2(path: Path) -> Card:
-    """The card of a file, and whether the file is as it was written."""
+    """The card of a file, and whether the file is unmodified."""
     content = path.read_bytes()
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:

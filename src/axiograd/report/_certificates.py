@@ -1,4 +1,4 @@
-"""A certificate as HTML: the verdict, then who breaks it, where, and how to mend it."""
+"""A certificate as HTML: the verdict, then who breaks it, where, and how to fix it."""
 
 from collections.abc import Sequence
 from typing import Any

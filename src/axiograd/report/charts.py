@@ -66,8 +66,8 @@ def feature_bars(
     low, high = min(*shown, 0.0), max(*shown, 0.0)
     if low == high:
         low, high = -1.0, 1.0
-    room = 0.3 * (high - low)  # for the numbers, also where long names leave little width
-    axes.set_xlim(low - (room if low < 0 else 0), high + (room if high > 0 else 0))
+    margin = 0.3 * (high - low)  # for the numbers, also where long names leave little width
+    axes.set_xlim(low - (margin if low < 0 else 0), high + (margin if high > 0 else 0))
     for place, value in zip(places, shown, strict=True):
         axes.annotate(
             f"{value:.3g}" if averaged or value == 0 else f"{value:+.3g}".replace("-", "−"),

@@ -248,9 +248,9 @@ class Report:
         """What a reader must know to read the colours."""
         maps = any("maps" in s.payload for s in self._samples)
         if not maps:
-            return paragraphs("Orange features speak for the target, blue ones against it.")
+            return paragraphs("Orange features support the target, blue ones oppose it.")
         return paragraphs(
-            f"Orange pixels speak for the target, blue ones against it: the {self.channels} over channels, in colours "
+            f"Orange pixels support the target, blue ones oppose it: the {self.channels} over channels, in colours "
             f"that end at the {self.clip:g}th percentile of each map. The slider sums over windows of pixels, which "
             "keeps the total; neighbours of opposite sign hide each other. Values that you read by pointing are "
             "rounded, by at most 0.8 % of the largest pixel."

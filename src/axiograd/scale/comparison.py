@@ -268,7 +268,7 @@ def _pairs(a: _ComparedRows, b: _ComparedRows, together: bool) -> list[_Pair]:
     if shares:
         flat = [one.reshape(len(one), -1) for one in shares]
         places = [str(i) for i in range(flat[0].shape[1])]
-        # Its magnitude says whether a place is looked at; the signed share, whether it speaks for or against.
+        # Its magnitude says whether a place is looked at; the signed share, whether it supports or opposes the answer.
         pairs.append(_Pair("window", places, np.abs(flat[0]), np.abs(flat[1]), every))
         pairs.append(_Pair("signed window", places, flat[0], flat[1], every))
         unusual = unusual_columns(np.abs(np.concatenate(flat)))

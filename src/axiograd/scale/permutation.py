@@ -97,7 +97,7 @@ def _tested(
     p = []
     for t, block in zip(observed, blocks, strict=True):
         null = np.sort(np.concatenate(largest[block.family]))
-        # A hair of room for sums in another order.
+        # A small tolerance for sums in another order.
         above = len(null) - np.searchsorted(null, np.abs(t) * (1 - 1e-5), side="left")
         p.append(np.minimum(len(families) * (1 + above) / (1 + permutations), 1.0))
     return Tested(observed, p)

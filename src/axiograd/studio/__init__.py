@@ -1,4 +1,4 @@
-"""The page on which a person sees what a network looks at, says what is wrong with it, and mends it.
+"""The page on which a person sees what a network looks at, says what is wrong with it, and fixes it.
 
 `axiograd.studio(model, data)` opens it, and so does the command `axiograd studio`.
 """
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class _Callable(ModuleType):
-    """The room has the name of what it does: `axiograd.studio(...)` is `axiograd.studio.opening.open_studio(...)`."""
+    """A package with the name of what it does: `axiograd.studio(...)` is `axiograd.studio.opening.open_studio(...)`."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         from axiograd.studio.opening import open_studio

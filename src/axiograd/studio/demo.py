@@ -21,7 +21,7 @@ CONTRAST = 0.3
 
 
 def pictures(n: int = 3000, seed: int = 0) -> Pictures:
-    """Training images, all with the telling tag."""
+    """Training images, all with the tag of their class."""
     return Pictures.of_tensors(shapes("train", n, shortcut="class", contrast=CONTRAST, seed=seed), TRANSFORM)
 
 

@@ -157,7 +157,7 @@ def report(
         if last.get(key) is not None
     }
     page = Report(
-        "Mended in the studio",
+        "Fixed in the studio",
         lead=f"{len(marks.painted())} images were painted, and {len(marks.images())} are marked.",
         headline=headline,
         data=pictures.name,

@@ -20,7 +20,7 @@ def check_parts(task_loss: Any, prior: Any, method: Any) -> None:
         known = [name for name, one in vars(priors).items() if isinstance(one, type) and issubclass(one, priors.Prior)]
         near = [name for name in known if name.lower() == prior.lower().replace("_", "")] or ["L1"]
         raise ConfigurationError(
-            f"prior is the word {prior!r}; pass an object such as axiograd.priors.{near[0]}(). "
+            f"prior must be a Prior object such as axiograd.priors.{near[0]}(), got the string {prior!r}. "
             f"There are {', '.join(sorted(known))}."
         )
     for what, value, example in (

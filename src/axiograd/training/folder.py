@@ -227,7 +227,7 @@ class RunFolder:
 
 
 def _kept(path: Path, step: int) -> Tensors | None:
-    """The weights of a file that an earlier call wrote for this step, if it is as it was written."""
+    """The weights of a file that an earlier call wrote for this step, if it was not modified."""
     if not path.exists():
         return None
     try:

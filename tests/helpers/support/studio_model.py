@@ -10,7 +10,7 @@ from axiograd.studio.network import Origin
 SIDE, CORNER = 16, 2
 
 
-def squares(n: int = 120, seed: int = 0, *, telling: bool = True) -> TensorData:
+def squares(n: int = 120, seed: int = 0, *, informative: bool = True) -> TensorData:
     """Two classes, upright and level bars, faint; the corner is dark or bright by the class, or by chance."""
     generator = torch.Generator().manual_seed(seed)
     targets = torch.arange(n) % 2
@@ -21,8 +21,8 @@ def squares(n: int = 120, seed: int = 0, *, telling: bool = True) -> TensorData:
             x[row, :, at, 5:14] += 0.25
         else:
             x[row, :, 5:14, at] += 0.25
-    told = targets if telling else torch.randint(0, 2, (n,), generator=generator)
-    x[:, :, :CORNER, :CORNER] = torch.where(told.bool(), 0.95, 0.35)[:, None, None, None]
+    shade = targets if informative else torch.randint(0, 2, (n,), generator=generator)
+    x[:, :, :CORNER, :CORNER] = torch.where(shade.bool(), 0.95, 0.35)[:, None, None, None]
     return TensorData(x, targets, "squares", ("upright", "level"))
 
 

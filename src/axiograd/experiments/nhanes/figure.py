@@ -261,7 +261,7 @@ def right_figure(records: Records) -> Any:
 def _finish(figure: Any, axes: Any, records: Records, shown: list[float], fewer: list[str], x_label: str = "") -> None:
     canvas.plain_chart(axes, x_label=x_label, y_label="average ROC-AUC")
     if shown:
-        room = max(0.1 * (max(shown) - min(shown)), 0.002)
-        axes.set_ylim(min(shown) - room, max(shown) + room)
+        margin = max(0.1 * (max(shown) - min(shown)), 0.002)
+        axes.set_ylim(min(shown) - margin, max(shown) + margin)
     notes = [records.data, f"{records.settings['subsamples']} subsamples", f"± {ERRORS} standard errors of the mean"]
     canvas.note_figure(figure, notes + ([f"incomplete: {', '.join(fewer)}"] if fewer else []))

@@ -90,7 +90,7 @@ class Further:
             axes.plot([min(part), max(part) + 1], [whole.mean] * 2, color=colour, linewidth=1.4, label=label)
         axes.axhline(0, color=canvas.INK, linewidth=0.8)
         canvas.plain_chart(axes, x_label=f"subsample, in blocks of {SHOWN}", y_label="X-Gradient − EG(1)")
-        axes.set_ylim(top=axes.get_ylim()[1] * 1.35)  # room for the legend
+        axes.set_ylim(top=axes.get_ylim()[1] * 1.35)  # space for the legend
         canvas.legend(axes, loc="upper right")
 
 
