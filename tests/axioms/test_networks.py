@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from axiograd.axioms.networks import Network, generated, random_network, saturating, two_implementations
+from axiograd.axioms.networks import Network, random_network, saturating, two_implementations
 from axiograd.errors import TargetError
 
 X = torch.randn(9, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -36,23 +36,6 @@ def test_made_of_it(network):
     assert len(names) >= 3
 
 
-def test_sums_of_plain_networks_are_plain_and_share_no_layers():
-    network = dense()
-    other = network.permuted([3, 2, 1, 0])
-    first, second = (network.combined(1.5, other, -2.0).module() for _ in range(2))
-    assert [type(m) for m in first] == [nn.Linear, nn.ReLU, nn.Linear, nn.ReLU, nn.Linear]
-    first[0].weight.data.zero_()
-    assert float(second[0].weight.detach().abs().sum()) > 0
-
-
-def test_the_users_model_is_copied():
-    model = nn.Linear(4, 1).double()
-    network = Network.of(model, X, None)
-    for parameter in network.module().parameters():
-        parameter.data.zero_()
-    assert torch.allclose(network(X), model(X).squeeze(1))
-
-
 def test_only_one_scalar_per_sample():
     with pytest.raises(TargetError, match=r"target=None for an output of shape \(9, 3\)"):
         Network.of(nn.Linear(4, 3).double(), X, None)
@@ -70,15 +53,3 @@ def test_known_functions():
     expected = torch.relu(torch.relu(x[:, 0]) - 1 - torch.relu(x[:, 1]))
     assert torch.allclose(pair.network(x), expected)
     assert torch.allclose(dict(pair.network.equivalents(generator))["the bias moved into the inner ReLU"](x), expected)
-
-
-def test_generated_networks_are_seeded_and_homogeneous_if_asked():
-    first, again, other = (
-        generated(torch.Generator().manual_seed(s), homogeneous=False, n_networks=3) for s in (0, 0, 1)
-    )
-    assert [s.name for s in first] == [s.name for s in again]
-    assert torch.equal(first[-1].network(X), again[-1].network(X))
-    assert not torch.equal(first[-1].network(X), other[-1].network(X))
-    for subject in generated(torch.Generator().manual_seed(0), homogeneous=True, n_networks=3):
-        assert torch.allclose(subject.network(2.5 * X), 2.5 * subject.network(X))
-        assert float(subject.network(X).abs().max()) > 0

@@ -7,7 +7,7 @@ from captum.attr import LRP
 from axiograd import CaptumMethod, InputXGradient
 from axiograd.axioms import AXIOMS, Table1, audit, audit_all
 from axiograd.axioms.networks import generated
-from axiograd.axioms.paper_table import PAPER, references
+from axiograd.axioms.paper_table import PAPER
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +52,3 @@ def test_differences_are_explained():
     assert "Not as in the paper: Integrated Gradients ✗ Completeness: violation" in str(wrong)
     lenient = Table1((audit(InputXGradient, n_networks=1, tolerance=10.0, name="Input×Gradient"),))
     assert "Not as in the paper: Input×Gradient ✓ Sensitivity (a): violation" in str(lenient)
-
-
-def test_references_are_closed_under_exchange():
-    rows = {tuple(row) for row in references().tolist()}
-    assert {(b, a, *rest) for a, b, *rest in rows} == rows

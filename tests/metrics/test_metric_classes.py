@@ -11,7 +11,15 @@ from torchmetrics import MetricCollection
 
 import axiograd.metrics
 from axiograd.errors import MissingExtraError
-from axiograd.metrics import KeepNegativeMask, KeepPositiveMask, masking_curves
+from axiograd.metrics import (
+    EnergyInside,
+    KeepAbsoluteMask,
+    KeepNegativeMask,
+    KeepPositiveMask,
+    energy_inside,
+    keep_absolute_mask,
+    masking_curves,
+)
 from support.metric_updates import N_SAMPLES, computed, everything
 from support.two_ranks import on_two_ranks
 
@@ -54,15 +62,20 @@ def test_the_functional_twin_agrees():
     assert float(kpm.compute()) == pytest.approx(float(expected["KPM"].areas[0]))
 
 
-def test_higher_is_better_and_plot():
-    directions = {name: getattr(axiograd.metrics, name).higher_is_better for name in axiograd.metrics._CLASSES}
-    assert {name for name, higher in directions.items() if higher} == {
-        "KeepPositiveMask",
-        "KeepAbsoluteMask",
-        "EnergyInside",
-        "PointingGame",
-        "BestOverlapIoU",
-    }
+def test_a_collection_gives_each_class_the_keywords_that_it_knows():
+    x, a = torch.randn(2, 5, 3, 4, 4, generator=torch.Generator().manual_seed(0))
+    boxes, model = torch.tensor([[0, 0, 2, 2]]).repeat(5, 1), nn.Sequential(nn.Flatten(), nn.Linear(48, 2))
+    both = MetricCollection([EnergyInside(channels="norm"), KeepAbsoluteMask(masking="zero")])
+    both.update(model=model, inputs=x, attributions=a, labels=[1] * 5, regions=boxes)
+    energy = float(energy_inside(a, boxes, channels="norm").mean())
+    accuracy = keep_absolute_mask(model, x, a, labels=[1] * 5, masking="zero").area
+    found = both.compute()
+    assert [float(found[name]) for name in ("EnergyInside", "KeepAbsoluteMask")] == pytest.approx([energy, accuracy])
+    with pytest.raises(ValueError, match="chanels"):
+        EnergyInside(chanels="norm")
+
+
+def test_a_value_can_be_plotted():
     mpl.use("Agg")
     metric = KeepPositiveMask(fractions=(0.5, 1.0))
     value = metric(lambda x: x.sum(1), torch.ones(2, 2), torch.ones(2, 2))
@@ -80,4 +93,3 @@ def test_without_torchmetrics_only_the_classes_are_missing(monkeypatch):
         _ = fresh.KeepPositiveMask
     with pytest.raises(AttributeError, match="no attribute 'KeepEverything'"):
         _ = fresh.KeepEverything
-    assert "RemoveAbsoluteMask" in dir(fresh)
