@@ -31,9 +31,10 @@ class ImageMasks:
     pixels: Prepared
 
     def __call__(self, row: int) -> Tensor | None:
-        if row not in self.found.found:
+        path = self.files[row]
+        if str(path) not in self.found.found:
             return None
-        return self.found.region(row, size_of(self.files[row]), self.pixels.transform)
+        return self.found.region(str(path), size_of(path), self.pixels.transform)
 
 
 def with_masks(samples: Samples, masks: Path | None) -> Samples:

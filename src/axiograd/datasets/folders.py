@@ -54,17 +54,17 @@ class ImageFiles(Dataset[tuple[Any, ...]]):
         check_choice("on_damaged", on_damaged, ("error", "skip"))
         self.name, self.classes, self.transform, self.seed = name, tuple(classes), transform, seed
         self.skipped: tuple[Skipped, ...] = ()
-        kept = torch.ones(len(files), dtype=torch.bool)
+        kept = list(range(len(files)))
         if on_damaged == "skip":
             with ThreadPoolExecutor() as pool:
                 verdicts = list(pool.map(_why_damaged, (path for path, _ in files)))
             self.skipped = tuple(verdict for verdict in verdicts if verdict is not None)
-            kept = torch.tensor([verdict is None for verdict in verdicts], dtype=torch.bool)
+            kept = [i for i in kept if verdicts[i] is None]
         # Strings and one tensor: a million tuples of Path objects would be copied into every worker.
-        self.paths = [str(path) for (path, _), keep in zip(files, kept.tolist(), strict=True) if keep]
-        self.targets = torch.tensor([target for _, target in files], dtype=torch.long)[kept]
+        self.paths = [str(files[i][0]) for i in kept]
+        self.targets = torch.tensor([files[i][1] for i in kept], dtype=torch.long)
         self.boxes = None if boxes is None else boxes[kept]
-        self.masks = None if masks is None else masks.kept(kept.tolist())
+        self.masks = masks
         # In shared memory, so that workers that live on from epoch to epoch see a change.
         self._epoch = torch.zeros(1, dtype=torch.long)
         self._epoch.share_memory_()
@@ -82,7 +82,7 @@ class ImageFiles(Dataset[tuple[Any, ...]]):
         item = self.transform(image, seed), int(self.targets[index])
         if self.masks is None:
             return item
-        return (*item, self.masks.arguments(index % len(self), image, self.transform, seed))
+        return (*item, self.masks.arguments(self.paths[index], image, self.transform, seed))
 
     def load(self, indices: Iterable[int] | None = None) -> TensorData:
         """The images, or some of them, in memory; all must have the same size."""

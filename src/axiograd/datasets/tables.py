@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -413,7 +413,7 @@ def _read_text(path: Path) -> Frame:
 
 
 def as_frame(table: Any) -> Frame:
-    """A table of pandas, polars or pyarrow, or a mapping of lists, as a DataFrame whose columns have different names."""
+    """A table of pandas, polars or pyarrow, or a mapping of lists, as a DataFrame of columns with different names."""
     if hasattr(table, "to_pandas"):
         table = table.to_pandas()
     if not isinstance(table, Mapping | pandas().DataFrame):
