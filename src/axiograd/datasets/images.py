@@ -13,12 +13,14 @@ import torch
 from torch import Tensor
 
 from axiograd._extras import optional
-from axiograd.errors import DataMissingError, StorageError
+from axiograd.errors import DataMissingError, InputError, StorageError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 SIXTEEN_BITS = 65_535
+#: Pixels of the largest image after its short side was brought to size: a strip of 1 × 100,000 would fill the memory.
+LARGEST_RESIZED = 50_000_000
 _RGB = 3
 
 Triple = tuple[float, ...]
@@ -161,6 +163,11 @@ def resize_short_side(image: "Image", short: int, resampling: Any = None) -> "Im
     """The image with its shorter side at `short` pixels, by default bilinear with antialiasing."""
     width, height = image.size
     size = (short, short * height // width) if width <= height else (short * width // height, short)
+    if size[0] * size[1] > LARGEST_RESIZED:
+        raise InputError(
+            f"an image of {width:,} × {height:,} pixels would have {size[0]:,} × {size[1]:,} with a short side of "
+            f"{short}: crop it first."
+        )
     how = pillow().Resampling.BILINEAR if resampling is None else resampling
     resized: Image = image if size == image.size else image.resize(size, how)
     return resized

@@ -30,7 +30,7 @@ def as_sample(value: Any, preprocess: Callable[..., Tensor] | None) -> Tensor | 
     >>> as_sample(np.array([1, 2]), None)
     tensor([1., 2.])
     >>> as_sample(b"not an image", lambda image, seed: torch.ones(3, 2, 2)).reason
-    'DamagedImageError: the image cannot be decoded: cannot identify image file ...'
+    "DamagedImageError: the image cannot be decoded: cannot identify image file ..."
     """
     if isinstance(value, Mapping):  # Hugging Face's images
         value = value.get("bytes") or value.get("path")
