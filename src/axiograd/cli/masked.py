@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from axiograd.cli.samples import Samples
+from axiograd.datasets.folders import FolderMasks
 from axiograd.datasets.images import DamagedImageError, damage, pillow
-from axiograd.datasets.masks import FolderMasks
 from axiograd.errors import ConfigurationError
 from axiograd.loading.prepared import Prepared
 from axiograd.metrics import energy_inside
