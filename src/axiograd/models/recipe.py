@@ -58,8 +58,10 @@ class BuildRecipe:
             recipe = cls(**{**content, "shape": tuple(content["shape"]), "classes": classes})
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise StorageError(f"{file} has a recipe that cannot be read: {str(error)[:200].rstrip('.')}.") from error
-        if recipe.format != FORMAT:
-            raise StorageError(f"{file} has a recipe of format {recipe.format}; this version reads {FORMAT}.")
+        if recipe.format != FORMAT or recipe.how not in {"strip", "lift", "trained"}:
+            raise StorageError(
+                f"{file} has a recipe of format {recipe.format}, {recipe.how!r}; this version reads {FORMAT}."
+            )
         if ":" not in recipe.spec:
             # Settings are those of the architecture: a file asks for no other file and no download.
             if recipe.spec not in MODELS:
