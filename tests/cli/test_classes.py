@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from axiograd.cli.classes import ClassNames, read_names
-from axiograd.datasets.photos import TINY_20_WNIDS
+from axiograd.datasets.sources import TINY_20_WNIDS
 from axiograd.errors import ConfigurationError, DataMissingError, StorageError, TargetError
 
 

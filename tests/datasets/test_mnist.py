@@ -6,8 +6,8 @@ import struct
 import pytest
 import torch
 
-from axiograd.datasets import fashion_mnist, mnist
-from axiograd.datasets.sources import SOURCES, read_idx
+from axiograd.datasets import catalogue, fashion_mnist, mnist
+from axiograd.datasets.sources import read_idx
 from axiograd.errors import ConfigurationError, DataMissingError, StorageError
 
 
@@ -55,7 +55,8 @@ def test_damaged_idx_files_are_named(tmp_path, content):
 
 
 def test_debians_folder_is_searched():
-    assert "/usr/share/datasets/fashion-mnist" in map(str, SOURCES["fashion_mnist"].looked_in())
+    entry = next(entry for entry in catalogue() if entry.loader == "fashion_mnist")
+    assert "/usr/share/datasets/fashion-mnist" in map(str, entry.looked_in)
 
 
 def test_split_is_checked():

@@ -2,11 +2,8 @@
 
 import pytest
 
-from axiograd.datasets import catalogue, cifar10, imagenet, imagenet_sample, mnist, nhanes, tiny_imagenet
-from axiograd.datasets.sources import DataSource
+from axiograd.datasets import Entry, catalogue, cifar10, imagenet, imagenet_sample, mnist, nhanes, tiny_imagenet
 from axiograd.errors import DataMissingError
-
-THING = DataSource("Thing", "thing", ("a.csv",), "https://example.org/thing", "MIT")
 
 
 @pytest.fixture
@@ -22,23 +19,21 @@ def put(folder):
     return folder
 
 
-def test_root_then_shared_folder_then_cache(nowhere, monkeypatch):
+def test_root_then_shared_folder_then_cache_then_the_distributions(nowhere, monkeypatch):
+    packaged = nowhere / "usr"
+    thing = Entry("thing", "Thing", "https://example.org", "MIT", "", "thing", ["a.csv"], [str(packaged)])
+    assert not thing.located().present
+    assert thing.located(put(packaged)).path == packaged
     cached = put(nowhere / "cache" / "axiograd" / "thing")
-    assert THING.require() == cached
+    assert thing.located().path == cached
     monkeypatch.setenv("AXIOGRAD_DATA", str(nowhere / "shared"))
-    assert THING.require() == cached
+    assert thing.located().path == cached
     shared = put(nowhere / "shared" / "thing")
-    assert THING.require() == shared
+    assert thing.located().path == shared
     given = put(nowhere / "mine" / "thing")
-    assert THING.require(nowhere / "mine") == given
-    assert THING.require(given) == given
-    assert THING.require(nowhere / "empty") == shared
-
-
-def test_a_distributions_folder_comes_last(nowhere):
-    packaged = put(nowhere / "usr")
-    source = DataSource("Thing", "thing", ("a.csv",), "", "MIT", elsewhere=(str(packaged),))
-    assert source.require() == packaged
+    assert thing.located(nowhere / "mine").path == given
+    assert thing.located(given).path == given
+    assert thing.located(nowhere / "empty").path == shared
 
 
 @pytest.mark.parametrize("loader", [cifar10, imagenet, imagenet_sample, mnist, nhanes, tiny_imagenet])

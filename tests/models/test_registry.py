@@ -95,7 +95,7 @@ def test_num_classes_and_in_channels():
     ("arguments", "message"),
     [
         ({"name": "xalexnet2"}, "no model 'xalexnet2': did you mean 'xalexnet'"),
-        ({"name": "xvgg16", "depth_": 3}, "its settings are .*width"),
+        ({"name": "xvgg16", "depth_": 3}, "no setting 'depth_': choose from .*width"),
         ({"name": "xvgg16", "weights": "imagenet21k"}, "no weights 'imagenet21k' for 'xvgg16'.*'paper'"),
         ({"name": "dncnn", "num_classes": 3}, "num_classes"),
     ],

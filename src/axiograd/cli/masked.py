@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from axiograd.cli.samples import Samples
+from axiograd.datasets.folders import FolderMasks
 from axiograd.datasets.images import DamagedImageError, damage, pillow
-from axiograd.datasets.masks import FolderMasks
 from axiograd.errors import ConfigurationError
 from axiograd.loading.prepared import Prepared
 from axiograd.metrics import energy_inside
@@ -31,9 +31,10 @@ class ImageMasks:
     pixels: Prepared
 
     def __call__(self, row: int) -> Tensor | None:
-        if row not in self.found.found:
+        path = self.files[row]
+        if str(path) not in self.found.found:
             return None
-        return self.found.region(row, size_of(self.files[row]), self.pixels.transform)
+        return self.found.region(str(path), size_of(path), self.pixels.transform)
 
 
 def with_masks(samples: Samples, masks: Path | None) -> Samples:

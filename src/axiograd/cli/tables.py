@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -11,14 +10,7 @@ from torch import Tensor
 
 from axiograd._names import choose_from
 from axiograd.datasets import Column, Schema
-from axiograd.datasets.tables import (
-    Columns,
-    as_numbers,
-    as_word,
-    count_empty,
-    first_word,
-    read_columns,
-)
+from axiograd.datasets.tables import Frame, as_frame, distinct_words, is_numeric, read_frame, require_numbers
 from axiograd.errors import ConfigurationError, InputError, StorageError
 
 #: Where the statistics are from that a model's file holds.
@@ -52,22 +44,23 @@ class FeatureTable:
     labels: tuple[int, ...] | None
     classes: tuple[str, ...]
     prepared: str
-    content: Columns = field(default_factory=dict)
+    content: Frame = field(default_factory=dict)
     #: What a file needs to prepare other rows in the same way; empty where nothing was done.
     stored: dict[str, Any] = field(default_factory=dict)
 
     def shown(self, row: int) -> tuple[str, ...]:
         """The cells of a row, as people read them."""
-        return self.schema.shown({name: [self.content[name][row]] for name in self.schema.names})[0]
+        return self.schema.shown(self.content.iloc[[row]])[0]
 
 
 def read_table(path: Path, options: TableOptions) -> FeatureTable:
     """The table in a CSV, TSV or Parquet file."""
-    return prepare(read_columns(path), options, str(path))
+    return prepare(read_frame(path), options, str(path))
 
 
-def prepare(content: Columns, options: TableOptions, source: str) -> FeatureTable:
+def prepare(content: Frame, options: TableOptions, source: str) -> FeatureTable:
     """Choose the columns, fill empty cells, scale, and open up categories, as the training data says."""
+    content = as_frame(content)
     header = list(content)
     left_out = [name for name in (options.label, *options.drop) if name]
     if unknown := [name for name in left_out if name not in header]:
@@ -82,7 +75,7 @@ def prepare(content: Columns, options: TableOptions, source: str) -> FeatureTabl
     words = []
     if [name for name in given if name in schema.names] != list(schema.names):
         words.append("columns in the training data's order")
-    empty = {n: count for n in schema.names if (count := count_empty(content[n]))}
+    empty = {n: count for n in schema.names if (count := content[n].isna().sum())}
     if empty and schema.missing == "error":
         raise ConfigurationError(
             f"{source}: {sum(empty.values())} empty cells, for example in column {next(iter(empty))!r}; say what to "
@@ -107,14 +100,14 @@ def prepare(content: Columns, options: TableOptions, source: str) -> FeatureTabl
     )
 
 
-def _encode(schema: Schema, content: Columns, source: str) -> Tensor:
+def _encode(schema: Schema, content: Frame, source: str) -> Tensor:
     try:
         return schema.encode(content).double()
     except InputError as error:
         raise StorageError(f"{source}: {error}") from error
 
 
-def _schema(content: Columns, names: list[str], options: TableOptions, source: str) -> tuple[Schema, str]:
+def _schema(content: Frame, names: list[str], options: TableOptions, source: str) -> tuple[Schema, str]:
     """How the columns are prepared, and what the data is called that says so."""
     missing = cast("Literal['error', 'mean', 'zero']", options.missing)
     if isinstance(options.statistics, Schema):
@@ -122,8 +115,8 @@ def _schema(content: Columns, names: list[str], options: TableOptions, source: s
         schema = replace(stored, missing=stored.missing if missing == "error" else missing)
         return replace(schema, standardise=schema.standardise or options.standardise), options.of
     if options.statistics is not None:
-        return _fitted(read_columns(options.statistics), names, options, str(options.statistics))
-    some_empty = any(count_empty(content[name]) for name in names)
+        return _fitted(read_frame(options.statistics), names, options, str(options.statistics))
+    some_empty = content[names].isna().any(axis=None)
     if options.standardise or (some_empty and missing == "mean"):
         wish = "--standardise" if options.standardise else "--missing mean"
         raise ConfigurationError(
@@ -131,54 +124,54 @@ def _schema(content: Columns, names: list[str], options: TableOptions, source: s
             f"{source} are others: name the training data's table, --statistics train.csv."
         )
     for name in names:
-        if as_numbers(content[name]) is None:
+        try:
+            require_numbers(content[name], f"column {name!r}")
+        except InputError as error:
             raise StorageError(
-                f"{source}: {first_word(content[name])!r} in column {name!r} is not a number; leave the column out, "
-                f"--drop {name}, or, if it is a category, name the training data's table, --statistics train.csv."
-            )
+                f"{source}: {error} Leave the column out, --drop {name}, or, if it is a category, name the training "
+                "data's table, --statistics train.csv."
+            ) from error
     return Schema(tuple(Column(name) for name in names), missing, standardise=False), source
 
 
-def _fitted(train: Columns, names: list[str], options: TableOptions, of: str) -> tuple[Schema, str]:
+def _fitted(train: Frame, names: list[str], options: TableOptions, of: str) -> tuple[Schema, str]:
     known = [name for name in train if name in names]
     for name in names:
-        if name not in train or count_empty(train[name]) == len(train[name]):
+        if name not in train or train[name].isna().all():
             raise ConfigurationError(f"{of} has no values in a column {name!r}: give the training data's table.")
-        if options.missing == "error" and count_empty(train[name]):
+        if options.missing == "error" and train[name].isna().any():
             raise ConfigurationError(f"{of} has empty cells: say --missing mean or --missing zero.")
     schema = Schema.fit(
-        {name: train[name] for name in known},
+        train[known],
         missing=cast("Literal['error', 'mean', 'zero']", options.missing),
         standardise=options.standardise,
     )
     label = options.label
-    if label is not None and label in train and as_numbers(train[label]) is None:
-        classes = sorted({word for cell in train[label] if (word := as_word(cell)) is not None})
-        schema = replace(schema, label=label, classes=tuple(classes))
+    if label is not None and label in train and not is_numeric(train[label]):
+        schema = replace(schema, label=label, classes=distinct_words(train[label]))
     return schema, of
 
 
 def _labels(
-    content: Columns, named: str | None, schema: Schema, source: str
+    content: Frame, named: str | None, schema: Schema, source: str
 ) -> tuple[tuple[int, ...] | None, tuple[str, ...]]:
     """The class of each row, and what the classes are called where that is known."""
     label = named or (schema.label if schema.label in content else None)
     if label is None:
         return None, schema.classes
-    cells: Sequence[Any] = content[label]
+    cells = content[label]
     if schema.classes and label == schema.label:
-        if named is None and count_empty(cells):
+        if named is None and cells.isna().any():
             return None, schema.classes  # rows whose class nobody knows yet
         return tuple(_encode_labels(schema, content, source)), schema.classes
-    numbers = as_numbers(cells)
     if schema.label == label and not schema.classes:  # a number to be predicted, not a class
         return None, ()
-    if numbers is None or (numbers != numbers.round()).any():
+    if not is_numeric(cells) or (cells != cells.round()).any():
         raise ConfigurationError(f"--label {label}: a class is a whole number in every row.")
-    return tuple(int(number) for number in numbers), schema.classes
+    return tuple(int(number) for number in cells), schema.classes
 
 
-def _encode_labels(schema: Schema, content: Columns, source: str) -> list[int]:
+def _encode_labels(schema: Schema, content: Frame, source: str) -> list[int]:
     try:
         return [int(place) for place in schema.targets(content)]
     except (InputError, ConfigurationError) as error:

@@ -11,22 +11,20 @@ from axiograd.datasets.images import (
     DamagedImageError as DamagedImageError,
     Preprocess as Preprocess,
 )
-from axiograd.datasets.photos import (
-    box_masks as box_masks,
-    imagenet as imagenet,
-    imagenet_classes as imagenet_classes,
-    imagenet_sample as imagenet_sample,
-    tiny_imagenet as tiny_imagenet,
-    tiny_imagenet_classes as tiny_imagenet_classes,
-)
 from axiograd.datasets.pictures import marked as marked
 from axiograd.datasets.sources import (
     Entry as Entry,
+    box_masks as box_masks,
     catalogue as catalogue,
     cifar10 as cifar10,
     fashion_mnist as fashion_mnist,
+    imagenet as imagenet,
+    imagenet_classes as imagenet_classes,
+    imagenet_sample as imagenet_sample,
     mnist as mnist,
     nhanes as nhanes,
+    tiny_imagenet as tiny_imagenet,
+    tiny_imagenet_classes as tiny_imagenet_classes,
 )
 from axiograd.datasets.synthetic import (
     add_colour as add_colour,

@@ -1,5 +1,6 @@
 """One image: decoded as people see it, resized, cropped, normalised, and back; the training augmentation."""
 
+import io
 import math
 import warnings
 from collections.abc import Mapping, Sequence
@@ -17,14 +18,9 @@ from axiograd.errors import DataMissingError, InputError, StorageError
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-#: Pixels of the largest image that is decoded: half of what Pillow refuses, a quarter of a gigabyte as RGB.
-LARGEST = 89_478_485
 SIXTEEN_BITS = 65_535
-
 #: Pixels of the largest image after its short side was brought to size: a strip of 1 × 100,000 would fill the memory.
 LARGEST_RESIZED = 50_000_000
-#: Pixels that a file's header may ask for.
-LARGEST_SIDE = 10_000
 _RGB = 3
 
 Triple = tuple[float, ...]
@@ -51,33 +47,32 @@ class Preprocess:
     bgr: bool = False
 
     def __call__(self, image: "Image", seed: Sequence[int] = ()) -> Tensor:  # noqa: ARG002  (nothing is random here)
-        if self.resize is not None:
-            image = resize_short_side(image, self.resize)
-        if self.crop is not None:
-            image = centre_crop(image, self.crop)
-        return self.normalise(to_tensor(image))
+        return self.normalise(to_tensor(self._framed(image, pillow().Resampling.BILINEAR)))
 
     def place(self, mask: "Image", seed: Sequence[int] = ()) -> Tensor:  # noqa: ARG002
         """A grey mask [1, height, width] in [0, 1] that went where the image goes; no values between its own."""
+        return to_tensor(self._framed(mask, pillow().Resampling.NEAREST))[:1]
+
+    def _framed(self, image: "Image", resampling: Any) -> "Image":
         if self.resize is not None:
-            mask = resize_short_side(mask, self.resize, pillow().Resampling.NEAREST)
-        if self.crop is not None:
-            mask = centre_crop(mask, self.crop)
-        return to_tensor(mask)[:1]
+            image = resize_short_side(image, self.resize, resampling)
+        return image if self.crop is None else centre_crop(image, self.crop)
 
     def normalise(self, pixels: Tensor) -> Tensor:
         """Values in [0, 1], RGB or grey, to what the network expects: [channels, …] or [n, channels, …]."""
-        n = pixels.shape[-3]
-        mean, std = (pixels.new_tensor(values[:n])[:, None, None] for values in (self.mean, self.std))
+        mean, std = self._statistics(pixels)
         ordered = pixels.flip(-3) if self.bgr else pixels
         return (ordered * self.white - mean) / std
 
     def invert(self, inputs: Tensor) -> Tensor:
         """What `normalise` was given, for pictures."""
-        n = inputs.shape[-3]
-        mean, std = (inputs.new_tensor(values[:n])[:, None, None] for values in (self.mean, self.std))
+        mean, std = self._statistics(inputs)
         pixels = (inputs * std + mean) / self.white
         return pixels.flip(-3) if self.bgr else pixels
+
+    def _statistics(self, values: Tensor) -> tuple[Tensor, Tensor]:
+        n = values.shape[-3]
+        return values.new_tensor(self.mean[:n])[:, None, None], values.new_tensor(self.std[:n])[:, None, None]
 
     def picture(self, inputs: Tensor) -> Tensor:
         """What people see of inputs, also of grey ones: RGB in [0, 1]."""
@@ -109,17 +104,8 @@ class Preprocess:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> "Preprocess":
-        """What `to_dict` gave; ValueError or TypeError for anything else, as a file may hold anything."""
-        mean, std = (tuple(float(number) for number in content[key]) for key in ("mean", "std"))
-        sizes = [content[key] for key in ("resize", "crop")]
-        white = float(content["white"])
-        if any(size is not None and not (type(size) is int and 0 < size <= LARGEST_SIDE) for size in sizes):
-            raise ValueError(f"its images are brought to {str(sizes)[:40]} pixels.")
-        if len(mean) != _RGB or len(std) != _RGB or not all(map(math.isfinite, (*mean, *std, white))):
-            raise ValueError("its mean and standard deviation are not three finite numbers.")
-        if min(std) <= 0 or white <= 0:
-            raise ValueError("its standard deviations are not positive.")
-        return cls(sizes[0], sizes[1], mean, std, white, bool(content["bgr"]))
+        """What `to_dict` gave, also after JSON has made lists of its tuples."""
+        return cls(**{**content, "mean": tuple(content["mean"]), "std": tuple(content["std"])})
 
 
 @dataclass(frozen=True)
@@ -220,47 +206,31 @@ class DamagedImageError(StorageError):
     """An image file that cannot be decoded."""
 
 
-def decode(path: Path) -> "Image":
-    """The image as people see it, as RGB; or DamagedImageError with its path and why.
+def decode(source: "Path | bytes") -> "Image":
+    """The image in a file, or in its bytes, as people see it and as RGB; or DamagedImageError with its path and why.
 
     Turned as its EXIF orientation says; 16-bit grey scaled to 8 bits; what is transparent laid over white.
     """
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", pillow().DecompressionBombWarning)  # we refuse it, in a sentence
-            with pillow().open(path) as image:
-                refuse_what_is_not_one_photo(image)
-                return as_rgb(upright(image))
-    except FileNotFoundError as error:
-        raise DataMissingError(f"there is no image {path}.") from error
-    except damage() as error:
-        why = "Pillow reads HEIC by a plugin only" if _is_heic(path) else str(error).rstrip(".")
-        hint = "save it as JPEG, or " if _is_heic(path) else ""
-        raise DamagedImageError(
-            f"{path} cannot be decoded: {why}; {hint}leave it out (on_damaged='skip', --skip-damaged)."
-        ) from error
-
-
-def _is_heic(path: Path) -> bool:
-    return path.suffix.lower() in {".heic", ".heif"}
-
-
-def refuse_what_is_not_one_photo(image: "Image") -> None:
-    """Raise for animations and for images too large to decode; the second picture of a phone's MPO is not looked at."""
-    frames = getattr(image, "n_frames", 1)
-    if frames > 1 and image.format != "MPO":
-        raise ValueError(f"it holds {frames} frames, not one picture; save the one that is meant.")
-    width, height = image.size
-    if width * height > LARGEST:
-        raise ValueError(f"it has {width:,} × {height:,} pixels, and {LARGEST:,} are the limit; make it smaller first.")
-
-
-def upright(image: "Image") -> "Image":
-    """The image turned as its EXIF orientation says."""
     from PIL import ImageOps
 
-    turned: Image = ImageOps.exif_transpose(image)
-    return turned
+    try:
+        with warnings.catch_warnings():
+            # What Pillow takes for a decompression bomb is more than 89 million pixels.
+            warnings.simplefilter("error", pillow().DecompressionBombWarning)
+            with pillow().open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
+                frames = getattr(image, "n_frames", 1)
+                if frames > 1 and image.format != "MPO":  # a phone's, whose second picture is not looked at
+                    raise ValueError(f"it holds {frames} frames, not one picture; save the one that is meant.")
+                return as_rgb(ImageOps.exif_transpose(image))
+    except FileNotFoundError as error:
+        raise DataMissingError(f"there is no image {source!s}.") from error
+    except damage() as error:
+        name = "the image" if isinstance(source, bytes) else str(source)
+        hint = "save it as JPEG, or " if name.lower().endswith((".heic", ".heif")) else ""
+        raise DamagedImageError(
+            f"{name} cannot be decoded: {str(error).rstrip('.')}; {hint}leave it out (on_damaged='skip', "
+            "--skip-damaged)."
+        ) from error
 
 
 def as_rgb(image: "Image") -> "Image":
@@ -282,7 +252,6 @@ def as_rgb(image: "Image") -> "Image":
 
 
 def damage() -> tuple[type[Exception], ...]:
-    """What Pillow raises for files that are not images, are cut off, or broken inside."""
-    bomb: Any = pillow().DecompressionBombError
-    large: Any = pillow().DecompressionBombWarning  # where warnings are errors
-    return (OSError, SyntaxError, ValueError, EOFError, IndexError, bomb, large)
+    """What Pillow raises for files that are not images, are cut off, broken inside, or too large."""
+    bombs = (pillow().DecompressionBombError, pillow().DecompressionBombWarning)
+    return (OSError, SyntaxError, ValueError, EOFError, IndexError, *bombs)

@@ -15,11 +15,10 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from axiograd._io import load_tensors
-from axiograd.datasets.folders import image_folder
+from axiograd.datasets.folders import image_folder, open_mask
 from axiograd.datasets.images import PIXELS, Preprocess, decode
-from axiograd.datasets.masks import open_mask
 from axiograd.datasets.tensors import TensorData
-from axiograd.errors import ConfigurationError, DataMissingError, InputError, StorageError
+from axiograd.errors import DataMissingError, InputError, StorageError
 
 FORMAT = 1
 #: The two things that a mark can say, as names of folders and categories.
@@ -80,16 +79,17 @@ class Pictures:
 
     def read(self, index: int) -> Tensor:
         """What the network is given."""
-        if self.pixels is None:
-            image = decode(Path(self.paths[index]))
-            return self.transform(image.convert("L").convert("RGB"))[:1] if self.grey else self.transform(image)
-        return self.transform.normalise(self.pixels[index])
+        return self.batch([index])[0]
 
     def batch(self, rows: Sequence[int]) -> Tensor:
         """Several of them; all must have one size."""
         if self.pixels is not None:
             return self.transform.normalise(self.pixels[list(rows)])
-        read = [self.read(row) for row in rows]
+        images = [decode(Path(self.paths[row])) for row in rows]
+        if self.grey:
+            read = [self.transform(image.convert("L").convert("RGB"))[:1] for image in images]
+        else:
+            read = [self.transform(image) for image in images]
         if len(shapes := {tuple(one.shape) for one in read}) > 1:
             raise InputError(
                 f"{self.name} has images of different sizes, {sorted(shapes)[:3]}: give a size that all are brought to."
@@ -107,17 +107,9 @@ class Pictures:
         return int(height), int(width)
 
     def description(self) -> dict[str, Any]:
-        """All but pixels in memory, as JSON has it."""
-        return {
-            "format": FORMAT,
-            "name": self.name,
-            "classes": list(self.classes),
-            "targets": self.targets.tolist(),
-            "names": list(self.names),
-            "transform": self.transform.to_dict(),
-            "grey": self.grey,
-            "paths": list(self.paths),
-        }
+        """All but pixels in memory, as JSON has it and `described` reads it."""
+        plain = {name: getattr(self, name) for name in ("name", "classes", "names", "grey", "paths")}
+        return {"format": FORMAT, **plain, "targets": self.targets.tolist(), "transform": self.transform.to_dict()}
 
     @classmethod
     def described(cls, content: Mapping[str, Any], pixels: Tensor | None = None) -> Pictures:
@@ -128,7 +120,7 @@ class Pictures:
             torch.tensor(content["targets"], dtype=torch.long),
             tuple(content["names"]),
             Preprocess.from_dict(content["transform"]),
-            bool(content["grey"]),
+            content["grey"],
             tuple(content["paths"]),
             pixels,
         )
@@ -160,13 +152,12 @@ class MarkedImages(Dataset[Any]):
         chosen = set(marked)
         self.with_marks = tuple(row for row in self.rows if row in chosen)
         self.without = tuple(row for row in self.rows if row not in chosen)
-        self._drawn: tuple[int, tuple[int, ...]] = (-1, ())
+        #: The images of the pass.
+        self.drawn: tuple[int, ...] = ()
         self.set_epoch(0)
 
     def set_epoch(self, epoch: int) -> None:
         """Draw the images of a pass."""
-        if self._drawn[0] == epoch:
-            return
         random = np.random.default_rng([self.seed, epoch])
         natural = len(self.with_marks) / len(self.rows)
         wanted = round(self.size * max(natural, self.share)) if self.with_marks else 0
@@ -174,15 +165,10 @@ class MarkedImages(Dataset[Any]):
         repeats = -(-wanted // max(1, len(self.with_marks)))
         marked = [row for _ in range(repeats) for row in random.permutation(self.with_marks).tolist()][:wanted]
         others = random.permutation(self.without).tolist()[: self.size - wanted]
-        self._drawn = (epoch, tuple(int(row) for row in [*marked, *others]))
-
-    @property
-    def drawn(self) -> tuple[int, ...]:
-        """The images of the pass."""
-        return self._drawn[1]
+        self.drawn = tuple(int(row) for row in [*marked, *others])
 
     def __len__(self) -> int:
-        return len(self._drawn[1])
+        return len(self.drawn)
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         inputs, targets, given = self.collated([index])
@@ -190,7 +176,7 @@ class MarkedImages(Dataset[Any]):
 
     def collated(self, indices: Sequence[int]) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
         """Several samples of the pass, as a training step takes them."""
-        rows = [self._drawn[1][index] for index in indices]
+        rows = [self.drawn[index] for index in indices]
         inputs, targets = self.pictures.batch(rows), self.pictures.targets[rows]
         found = [dict(zip(("mask", "inside"), self.marks(row), strict=True)) for row in rows]
         empty = np.zeros(inputs.shape[-2:], dtype=bool)
@@ -216,15 +202,11 @@ def marked(
         raise DataMissingError(f"there is no file {path}; run this where the studio has kept its images.json.")
     try:
         content = json.loads(path.read_bytes())
-        if content["format"] != FORMAT:
-            raise ConfigurationError(f"{path}: format {content['format']}; this version reads format {FORMAT}.")
-        pixels = None
-        if content["tensors"] is not None:
-            pixels = load_tensors(path.parent / content["tensors"])["pixels"]
-        pictures = Pictures.described(content, pixels)
+        tensors = content["tensors"]
+        pictures = Pictures.described(content, load_tensors(path.parent / tensors)["pixels"] if tensors else None)
         files: dict[str, dict[str, str]] = content["masks"]
-        rows = [int(row) for row in content["train"]]
-    except (ValueError, KeyError, TypeError, OSError) as error:
+        rows = content["train"]
+    except (ValueError, KeyError, TypeError) as error:
         raise StorageError(f"{path} does not describe marked images: {error!r}.") from error
 
     def read(row: int) -> tuple[Mask | None, Mask | None]:

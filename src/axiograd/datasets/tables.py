@@ -1,14 +1,13 @@
-"""Tables as data: a CSV or Parquet file, or a DataFrame, from named columns to what a model takes and back."""
+"""Tables as data: a CSV or Parquet file, or a DataFrame, from named columns to what a model takes and back.
+
+pandas reads them; it comes with `pip install 'axiograd[tables]'` and is imported only when a table is used.
+"""
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
 import json
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,15 +22,16 @@ from axiograd.datasets.tensors import TensorData, check_choice
 from axiograd.errors import ConfigurationError, DataMissingError, InputError, StorageError
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
-Columns = Mapping[str, Sequence[Any]]
 Missing = Literal["error", "mean", "zero"]
+#: A DataFrame whose columns are as `as_column` makes them, and one of those columns.
+Frame = Any
+Cells = Any
 
-#: Different words from which on a column is no longer taken for one of categories.
+SUFFIXES = (".csv", ".csv.gz", ".tsv", ".tsv.gz", ".parquet")
+#: A column of words with more different ones than this is no category.
 MANY = 50
-#: And from which on it is not, if it has another word in most rows.
+#: Nor is one with more than this where most rows have a word of their own.
 FEW = 10
-_WORDS = {"true": 1.0, "false": 0.0}
-_EMPTY = {"", "nan", "na", "none", "null", "<na>", "nat"}
 
 
 @dataclass(frozen=True)
@@ -53,27 +53,20 @@ class Column:
     @classmethod
     def fit(cls, name: str, cells: Sequence[Any], missing: Missing = "mean", *, category: bool | None = None) -> Column:
         """Mean and standard deviation of numbers, the values of a category; None: a column of words is a category."""
-        numbers = None if category else as_numbers(cells)
-        if numbers is None and category is False:
-            raise ConfigurationError(f"column {name!r} holds {first_word(cells)!r}, which is not a number.")
-        if numbers is None:
-            words = [as_word(cell) for cell in cells]
-            values = sorted({word for word in words if word is not None}, key=natural)
-            if category is None and (len(values) > MANY or (len(values) > FEW and 2 * len(values) > len(words))):
-                raise ConfigurationError(
-                    f"column {name!r} has {len(values):,} different words in {len(words):,} rows: leave it out (drop), "
-                    "or name it among the categories."
-                )
-            if not values:
-                raise ConfigurationError(f"column {name!r} is empty: leave it out (drop).")
-            return cls(name, values=tuple(values))
-        known = np.ones_like(numbers) if missing == "zero" else ~np.isnan(numbers)
-        if not known.any():
+        column = as_column(cells)
+        if column.isna().all():
             raise ConfigurationError(f"column {name!r} is empty: leave it out (drop).")
-        filled = np.where(np.isnan(numbers), 0.0, numbers)
-        mean = float((filled * known).sum() / known.sum())
-        # Over all rows: cells that are filled with the mean do not spread.
-        return cls(name, mean, float(np.sqrt((known * (filled - mean) ** 2).sum() / len(numbers))))
+        if category is False or (category is None and is_numeric(column)):
+            numbers = require_numbers(column, f"column {name!r}")
+            filled = numbers.fillna(0.0 if missing == "zero" else numbers.mean())
+            return cls(name, float(filled.mean()), float(filled.std(ddof=0)))
+        values = distinct_words(column)
+        if category is None and (len(values) > MANY or (len(values) > FEW and 2 * len(values) > len(column))):
+            raise ConfigurationError(
+                f"column {name!r} has {len(values):,} different words in {len(column):,} rows: leave it out (drop), "
+                "or name it among the categories."
+            )
+        return cls(name, values=values)
 
     @property
     def is_category(self) -> bool:
@@ -95,128 +88,29 @@ class Column:
 
         An empty cell becomes the mean, or zero; of a category, none of its values.
         """
-        if self.is_category:
-            return self._one_hot([as_word(cell) for cell in cells], missing)
-        numbers = as_numbers(cells)
-        if numbers is None:
-            raise InputError(f"column {self.name!r} holds {first_word(cells)!r}, and was numbers in the training data.")
-        empty = np.isnan(numbers)
-        if empty.any():
-            self._refuse_empty(int(empty.sum()), missing)
-            numbers = np.where(empty, self.mean if missing == "mean" else 0.0, numbers)
-        return ((numbers - self.mean) / (self.std or 1.0) if standardise else numbers)[:, None]
-
-    def _one_hot(self, words: list[str | None], missing: Missing) -> Array:
-        if empty := words.count(None):
-            self._refuse_empty(empty, missing)
-        places = {value: i for i, value in enumerate(self.values)}
-        if unknown := next((word for word in words if word is not None and word not in places), None):
-            raise InputError(
-                f"column {self.name!r} holds {unknown!r}, which the training data had not: "
-                f"{choose_from(unknown, self.values)}."
-            )
-        found = np.zeros((len(words), len(self.values)))
-        for row, word in enumerate(words):
-            if word is not None:
-                found[row, places[word]] = 1.0
-        return found
-
-    def _refuse_empty(self, count: int, missing: str) -> None:
-        if missing == "error":
+        column = as_column(cells)
+        if missing == "error" and (empty := column.isna().sum()):
             raise ConfigurationError(
-                f'{count} empty cells in column {self.name!r}; say what to put there: missing = "mean" or "zero".'
+                f'{empty} empty cells in column {self.name!r}; say what to put there: missing = "mean" or "zero".'
             )
+        if self.is_category:
+            words = as_words(column)
+            if unknown := sorted(set(words.dropna()) - set(self.values)):
+                raise InputError(
+                    f"column {self.name!r} holds {unknown[0]!r}, which the training data had not: "
+                    f"{choose_from(unknown[0], self.values)}."
+                )
+            return np.stack([words == value for value in self.values], axis=1).astype(np.float64)
+        numbers = require_numbers(column, f"column {self.name!r}")
+        filled: Array = numbers.fillna(self.mean if missing == "mean" else 0.0).to_numpy()
+        return ((filled - self.mean) / (self.std or 1.0) if standardise else filled)[:, None]
 
     def shown(self, cell: Any) -> str:
         """A cell as people read it: "39", "male", "–" where it is empty."""
-        word = as_word(cell)
-        if word is None:
+        column = as_column([cell])
+        if column.isna().all():
             return "–"
-        number = None if self.is_category else as_numbers([cell])
-        return word if number is None else f"{number[0]:.6g}"
-
-
-def as_columns(frame: Any) -> Columns:
-    """The columns of a DataFrame of pandas, polars or pyarrow, or of a mapping of lists, by name."""
-    if isinstance(frame, Mapping):
-        found = {str(name): values for name, values in frame.items()}
-    elif hasattr(frame, "to_pydict"):
-        found = {str(name): values for name, values in frame.to_pydict().items()}
-    elif hasattr(frame, "columns") and hasattr(frame, "__getitem__"):
-        names = list(frame.columns)
-        found = {str(name): frame[name].to_list() for name in names}
-        if len(found) < len(names):
-            raise InputError("two columns of the table have the same name: give each its own.")
-    else:
-        raise InputError(f"a table is a DataFrame or a mapping from names to columns, not a {type(frame).__name__}.")
-    if len({len(values) for values in found.values()}) > 1:
-        raise InputError(f"columns of different lengths: { {n: len(v) for n, v in found.items()} }.")
-    return found
-
-
-def check_column(name: str, table: Columns) -> None:
-    """ConfigurationError unless the table has such a column, with the one that may be meant."""
-    if name not in table:
-        known = list(table)
-        raise ConfigurationError(
-            f"there is no column {name!r}: {choose_from(name, known, None if len(known) <= MANY else 8)}."
-        )
-
-
-def as_numbers(cells: Sequence[Any]) -> Array | None:
-    """Numbers, NaN where a cell is empty; None where one is a word."""
-    try:
-        if getattr(getattr(cells, "dtype", None), "kind", "O") in "fiubOU":
-            found = np.array(cells, dtype=np.float64)
-            return None if np.isinf(found).any() else found
-    except (TypeError, ValueError):
-        pass  # a cell that is empty, or a word
-    numbers = [_number(cell) for cell in cells]
-    if any(number is None or math.isinf(number) for number in numbers):
-        return None
-    return np.array(numbers, dtype=np.float64)
-
-
-def count_empty(cells: Sequence[Any]) -> int:
-    """How many cells hold nothing.
-
-    >>> count_empty(["1", "", "nan", "x", None])
-    3
-    """
-    numbers = as_numbers(cells)
-    return sum(as_word(cell) is None for cell in cells) if numbers is None else int(np.isnan(numbers).sum())
-
-
-def as_word(cell: Any) -> str | None:
-    """A cell as a word, whole numbers without a point; None where it is empty."""
-    if isinstance(cell, bool | np.bool_):
-        return "1" if cell else "0"
-    text = str(cell).strip()
-    if text.casefold() in _EMPTY:
-        return None
-    number = _number(text)
-    return f"{number:.0f}" if number is not None and number.is_integer() and abs(number) < 2**53 else text
-
-
-def _number(cell: Any) -> float | None:
-    if cell is None:
-        return math.nan
-    text = str(cell).strip().casefold()
-    if text in _EMPTY:
-        return math.nan
-    try:
-        return _WORDS[text] if text in _WORDS else float(text)
-    except ValueError:
-        return None
-
-
-def first_word(cells: Sequence[Any]) -> Any:
-    return next(c for c in cells if (number := _number(c)) is None or math.isinf(number))
-
-
-def natural(word: str) -> tuple[bool, float, str]:
-    number = _number(word)
-    return number is None, 0.0 if number is None else number, word
+        return f"{column[0]:.6g}" if is_numeric(column) and not self.is_category else str(as_words(column)[0])
 
 
 @dataclass(frozen=True)
@@ -256,7 +150,7 @@ class Schema:
         target: Literal["auto", "class", "number"] = "auto",
     ) -> Schema:
         """What a table says of itself: features are all columns but the label and those dropped, or those given."""
-        table = as_columns(frame)
+        table = as_frame(frame)
         for name in [*(features or ()), *drop, *categories, *([label] if label else [])]:
             check_column(name, table)
         names = list(features) if features is not None else [n for n in table if n not in {label, *drop}]
@@ -269,11 +163,11 @@ class Schema:
                 "a column has no name, as the row numbers that pandas writes: save the table without (index=False), "
                 'or leave the column out (drop = [""]).'
             )
-        columns = tuple(Column.fit(n, table[n], missing, category=True if n in categories else None) for n in names)
-        if not columns:
+        if not names:
             raise ConfigurationError("no column is left to be a feature.")
-        schema = cls(columns, missing, standardise, label)
-        return schema if label is None else replace(schema, classes=_classes(label, table[label], target))
+        columns = tuple(Column.fit(n, table[n], missing, category=True if n in categories else None) for n in names)
+        classes = () if label is None else _classes(label, table[label], target)
+        return cls(columns, missing, standardise, label, classes)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -287,7 +181,7 @@ class Schema:
 
     def encode(self, frame: Any) -> Tensor:
         """Rows [n, inputs] as the model takes them; columns that are not features are not looked at."""
-        table = as_columns(frame)
+        table = as_frame(frame)
         for name in self.names:
             check_column(name, table)
         parts = [c.encode(table[c.name], self.missing, standardise=self.standardise) for c in self.columns]
@@ -297,21 +191,15 @@ class Schema:
         """Of each row the index of its class, or [n, 1] numbers where the label is one."""
         if self.label is None:
             raise ConfigurationError("the table has no label; name its column.")
-        table = as_columns(frame)
+        table = as_frame(frame)
         check_column(self.label, table)
         cells = table[self.label]
-        if empty := count_empty(cells):
+        if empty := cells.isna().sum():
             raise ConfigurationError(f"label {self.label!r} is empty in {empty:,} rows: leave them out of the table.")
-        if not self.classes:
-            numbers = as_numbers(cells)
-            if numbers is None:
-                raise InputError(f"label {self.label!r} holds {first_word(cells)!r}, which is not a number.")
-            return torch.from_numpy(numbers).to(torch.get_default_dtype())[:, None]
-        places = {name: i for i, name in enumerate(self.classes)}
-        words = [as_word(cell) for cell in cells]
-        if unknown := next((word for word in words if word not in places), None):
-            raise InputError(f"label {self.label!r} holds {unknown!r}: {choose_from(unknown, self.classes)}.")
-        return torch.tensor([places[str(word)] for word in words])
+        if self.classes:
+            return torch.from_numpy(Column(self.label, values=self.classes).encode(cells).argmax(1))
+        numbers = require_numbers(cells, f"label {self.label!r}")
+        return torch.tensor(numbers.to_numpy(), dtype=torch.get_default_dtype())[:, None]
 
     def sum_categories(self, attributions: Tensor) -> Tensor:
         """[..., inputs] to [..., features]: what the columns of one category have together; sums stay as they are."""
@@ -324,7 +212,7 @@ class Schema:
 
     def shown(self, frame: Any) -> list[tuple[str, ...]]:
         """The cells of each row as people read them."""
-        table = as_columns(frame)
+        table = as_frame(frame)
         return list(zip(*([c.shown(cell) for cell in table[c.name]] for c in self.columns), strict=True))
 
     @property
@@ -341,14 +229,9 @@ class Schema:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Schema:
-        """What `to_dict` gave; ValueError or TypeError for anything else, as a file may hold anything."""
-        columns = tuple(_read_column(each) for each in content["columns"])
-        if not columns or len({column.name for column in columns}) < len(columns):
-            raise ValueError("its table has no columns, or two of one name.")
-        label, classes = content.get("label"), content.get("classes", ())
-        if not (label is None or isinstance(label, str)) or not all(isinstance(name, str) for name in classes):
-            raise TypeError("its label and classes are words.")
-        return cls(columns, content["missing"], bool(content["standardise"]), label, tuple(classes))
+        """What `to_dict` gave, also after JSON has made lists of its tuples."""
+        columns = tuple(Column(**{**each, "values": tuple(each["values"])}) for each in content["columns"])
+        return cls(**{**content, "columns": columns, "classes": tuple(content["classes"])})
 
     @classmethod
     def read(cls, path: str | Path) -> Schema:
@@ -356,8 +239,8 @@ class Schema:
         if not Path(path).is_file():
             raise DataMissingError(f"there is no file {path}.")
         try:
-            return cls.from_dict(json.loads(read_header(Path(path)).get("axiograd.conversion", "{}")).get("table"))
-        except Exception as error:
+            return cls.from_dict(json.loads(read_header(Path(path))["axiograd.conversion"])["table"])
+        except (KeyError, TypeError, ValueError) as error:
             raise StorageError(f"{path} does not say how a table is prepared for its model.") from error
 
     def __repr__(self) -> str:
@@ -367,34 +250,17 @@ class Schema:
         return f"Schema({', '.join(parts)}{label}{classes})"
 
 
-def _classes(label: str, cells: Sequence[Any], target: str) -> tuple[str, ...]:
-    if target not in {"auto", "class", "number"}:
-        raise ConfigurationError(f"target={target!r}: choose auto, class or number.")
-    numbers = as_numbers(cells)
-    known = None if numbers is None else numbers[~np.isnan(numbers)]
-    is_class = known is None or ((known == known.round()).all() and len(np.unique(known)) <= MANY)
+def _classes(label: str, cells: Cells, target: str) -> tuple[str, ...]:
+    """The classes of a label; none where it is a number."""
+    check_choice("target", target, ("auto", "class", "number"))
+    values = distinct_words(cells)
+    is_class = not is_numeric(cells) or (len(values) <= MANY and (cells.dropna() % 1 == 0).all())
     if target == "number" or (target == "auto" and not is_class):
-        if numbers is None:
-            raise ConfigurationError(f"label {label!r} holds {first_word(cells)!r}, which is not a number.")
+        require_numbers(cells, f"label {label!r}")
         return ()
-    words = {word for cell in cells if (word := as_word(cell)) is not None}
-    if len(words) < 2:  # noqa: PLR2004
-        raise ConfigurationError(f"label {label!r} has one value in all rows, {min(words, default='none')!r}.")
-    return tuple(sorted(words, key=natural))
-
-
-def _read_column(content: Mapping[str, Any]) -> Column:
-    name, values = content["name"], content.get("values", ())
-    mean, std = float(content.get("mean", 0.0)), float(content.get("std", 1.0))
-    if not isinstance(name, str) or not all(isinstance(value, str) for value in values):
-        raise TypeError("its table's names and values are words.")
-    if not (math.isfinite(mean) and math.isfinite(std)):
-        raise ValueError("its table has a mean or standard deviation that is not finite.")
-    return Column(name, mean, std, tuple(values))
-
-
-TEXT = (".csv", ".csv.gz", ".tsv", ".tsv.gz")
-SUFFIXES = (*TEXT, ".parquet")
+    if len(values) < 2:  # noqa: PLR2004
+        raise ConfigurationError(f"label {label!r} has one value in all rows, {min(values, default='none')!r}.")
+    return values
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -438,16 +304,15 @@ def table(
     (Schema(age, sex [f, m] -> ill [0, 1]), 1)
     """
     is_file = isinstance(path, str | Path)
-    content = read_columns(Path(path)) if is_file else as_columns(path)
+    content = read_frame(Path(path)) if is_file else as_frame(path)
     name = Path(path).name if is_file else "the table"
     left_out = [*drop, *(each for each in (split_column, weights) if each is not None)]
     for column in left_out:
         check_column(column, content)
-    count = len(next(iter(content.values())))
-    trained = _rows(content, count, "train", split_column, holdout, seed)
-    chosen = trained if split == "train" else _rows(content, count, split, split_column, holdout, seed)
+    trained = content.iloc[_rows(content, "train", split_column, holdout, seed)]
+    chosen = _rows(content, split, split_column, holdout, seed)
     schema = Schema.fit(
-        take(content, trained),
+        trained,
         label=label,
         features=features,
         drop=left_out if features is None else (),
@@ -456,16 +321,51 @@ def table(
         standardise=standardise,
         target=target,
     )
-    rows = take(content, chosen)
+    rows = content.iloc[chosen]
     return TableData(
         schema.encode(rows),
         schema.targets(rows),
         f"{name}, {split}",
         schema.encoded_names,
-        weights=None if weights is None else _weights(weights, take(content, trained), rows),
+        weights=None if weights is None else _weights(weights, trained, rows),
         schema=schema,
         rows=tuple(chosen),
     )
+
+
+def _rows(content: Frame, split: str, split_column: str | None, holdout: float, seed: int) -> list[int]:
+    """Which rows a split has."""
+    count = len(content)
+    if split == "all":
+        return list(range(count))
+    if split_column is not None:
+        found: list[int] = np.flatnonzero(as_words(content[split_column]) == split).tolist()
+        if not found:
+            known = ", ".join(distinct_words(content[split_column])[:8])
+            raise ConfigurationError(f"column {split_column!r} has no row with {split!r}; it has {known}.")
+        return found
+    check_choice("split", split, ("train", "validation", "all"))
+    kept = round(holdout * count)
+    if not 0 <= holdout < 1 or (split == "validation" and not kept) or kept == count:
+        raise ConfigurationError(f"holdout={holdout} of {count} rows leaves none to {split} with.")
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed)).tolist()
+    return sorted(order[:kept] if split == "validation" else order[kept:])
+
+
+def _weights(column: str, trained: Frame, rows: Frame) -> Tensor:
+    """How much each row counts, 1 on average over the rows that are trained on."""
+    numbers, of_all = rows[column], trained[column]
+    if not is_numeric(numbers) or not ((numbers >= 0).all() and (of_all >= 0).all() and of_all.sum()):
+        raise ConfigurationError(f"weights {column!r}: a weight is a number of 0 or more in every row.")
+    return torch.tensor((numbers / of_all.mean()).to_numpy(), dtype=torch.get_default_dtype())
+
+
+# Tables as pandas has them
+
+
+def pandas() -> Any:
+    """The library, or what to install."""
+    return optional("pandas", "tables", "reading tables")
 
 
 def is_table(name: str | Path) -> bool:
@@ -477,78 +377,104 @@ def is_table(name: str | Path) -> bool:
     return str(name).lower().endswith(SUFFIXES)
 
 
-def read_columns(path: Path) -> Columns:
-    """The columns of a CSV or TSV file, plain or gzipped, with names in its first line, or of a Parquet file."""
+def read_frame(path: Path) -> Frame:
+    """A CSV or TSV file, plain or gzipped, with names in its first line, or a Parquet file."""
     if not path.is_file():
         raise DataMissingError(f"there is no file {path}.")
     if not is_table(path):
         raise ConfigurationError(f"{path} is not a table: expected {', '.join(SUFFIXES)}.")
+    is_parquet = path.suffix.lower() == ".parquet"
     try:
-        if path.suffix.lower() == ".parquet":
-            content = as_columns(optional("pandas", "tables", "reading Parquet").read_parquet(path))
-        else:
-            content = _read_text(path)
+        frame = as_frame(pandas().read_parquet(path) if is_parquet else _read_text(path))
     except (OSError, EOFError, ValueError) as error:
-        kind = "Parquet" if path.suffix.lower() == ".parquet" else "a table in UTF-8"
+        kind = "Parquet" if is_parquet else "a table in UTF-8"
         raise StorageError(f"{path} cannot be read as {kind}: {str(error).splitlines()[0].rstrip('.')}.") from error
-    if not content or not len(next(iter(content.values()))):
+    if frame.empty:
         raise StorageError(f"{path} has no rows.")
-    return content
+    return frame
 
 
-def _read_text(path: Path) -> Columns:
-    """Cells as they are written; pandas would rename a name that is there twice, and fill up a row that is short."""
-    content = gzip.decompress(path.read_bytes()) if path.name.lower().endswith(".gz") else path.read_bytes()
-    with io.StringIO(content.decode("utf-8-sig"), newline="") as file:
-        reader = csv.reader(file, delimiter="\t" if ".tsv" in path.name.lower() else ",")
-        header = _header([name.strip() for name in next(reader, [])], path)
-        rows = []
-        for cells in filter(None, reader):
-            if len(cells) != len(header):
-                raise StorageError(f"{path}, line {reader.line_num}: {len(cells)} cells under {len(header)} names.")
-            rows.append(cells)
-    return dict(zip(header, map(list, zip(*rows, strict=True)), strict=True)) if rows else {}
-
-
-def _header(names: list[str], path: Path) -> list[str]:
+def _read_text(path: Path) -> Frame:
+    """The names are read apart from the rows: pandas would rename one that is there twice or empty."""
+    separator = "\t" if ".tsv" in path.name.lower() else ","
+    options = {"sep": separator, "header": None, "skipinitialspace": True, "encoding": "utf-8-sig"}
+    first = pandas().read_csv(path, nrows=1, dtype=str, keep_default_na=False, **options)
+    names = [name.strip() for name in first.iloc[0]]
     if twice := [name for name in names if names.count(name) > 1]:
         raise StorageError(f"{path} has two columns {twice[0]!r}: give each its own name.")
     if len(names) == 1 and ";" in names[0]:
         raise StorageError(f"{path} has semicolons between its names; save it with commas, or as .tsv with tabs.")
-    if as_numbers(names) is not None and names != [str(i) for i in range(len(names))]:
+    if is_numeric(as_column(names)) and names != [str(i) for i in range(len(names))]:
         raise StorageError(f"{path} has numbers in its first line ({', '.join(names[:4])} …); put the names there.")
-    return names
+    frame = pandas().read_csv(path, low_memory=False, names=names, skiprows=1, **options)
+    if not isinstance(frame.index, pandas().RangeIndex):  # where rows are longer than the header
+        raise StorageError(f"{path} has more cells in a row than the {len(names)} names in its first line.")
+    return frame
 
 
-def take(content: Columns, rows: Sequence[int]) -> Columns:
-    """Some rows of all columns."""
-    return {name: [cells[row] for row in rows] for name, cells in content.items()}
+def as_frame(table: Any) -> Frame:
+    """A table of pandas, polars or pyarrow, or a mapping of lists, as a DataFrame of columns with different names."""
+    if hasattr(table, "to_pandas"):
+        table = table.to_pandas()
+    if not isinstance(table, Mapping | pandas().DataFrame):
+        raise InputError(f"a table is a DataFrame or a mapping from names to columns, not a {type(table).__name__}.")
+    try:
+        frame = pandas().DataFrame(table)
+    except ValueError as error:
+        raise InputError(f"the columns do not make a table: {str(error).rstrip('.')}.") from error
+    if frame.columns.has_duplicates:
+        raise InputError("two columns of the table have the same name: give each its own.")
+    return frame.rename(columns=str).apply(as_column)
 
 
-def _rows(
-    content: Columns, count: int, split: str, split_column: str | None, holdout: float, seed: int
-) -> Sequence[int]:
-    """Which rows a split has."""
-    if split == "all":
-        return range(count)
-    if split_column is not None:
-        words = [as_word(cell) for cell in content[split_column]]
-        found = [row for row, word in enumerate(words) if word == split]
-        if not found:
-            known = ", ".join(sorted({str(word) for word in words})[:8])
-            raise ConfigurationError(f"column {split_column!r} has no row with {split!r}; it has {known}.")
-        return found
-    check_choice("split", split, ("train", "validation", "all"))
-    kept = round(holdout * count)
-    if not 0 <= holdout < 1 or (split == "validation" and not kept) or kept == count:
-        raise ConfigurationError(f"holdout={holdout} of {count} rows leaves none to {split} with.")
-    order = torch.randperm(count, generator=torch.Generator().manual_seed(seed)).tolist()
-    return sorted(order[:kept] if split == "validation" else order[kept:])
+def check_column(name: str, table: Frame) -> None:
+    """ConfigurationError unless the table has such a column, with the one that may be meant."""
+    if name not in table:
+        known = list(table)
+        raise ConfigurationError(
+            f"there is no column {name!r}: {choose_from(name, known, None if len(known) <= MANY else 8)}."
+        )
 
 
-def _weights(column: str, trained: Columns, rows: Columns) -> Tensor:
-    """How much each row counts, 1 on average over the rows that are trained on."""
-    numbers, of_all = as_numbers(rows[column]), as_numbers(trained[column])
-    if numbers is None or of_all is None or not (np.concatenate([numbers, of_all]) >= 0).all() or not of_all.sum():
-        raise ConfigurationError(f"weights {column!r}: a weight is a number of 0 or more in every row.")
-    return torch.from_numpy(numbers / of_all.mean()).to(torch.get_default_dtype())
+def as_column(cells: Sequence[Any] | Cells) -> Cells:
+    """Cells as floating-point numbers, or, where one of them is something else, as words; missing where they are empty.
+
+    >>> as_column(["1", "", None, True]).tolist(), as_column(["1", " x", ""]).tolist()
+    ([1.0, nan, nan, 1.0], ['1', 'x', None])
+    """
+    column = pandas().Series(cells)
+    if column.dtype.kind in "biuf":
+        numbers = column.astype(np.float64)
+        return numbers if not np.isinf(numbers).any() else numbers.astype(object)
+    words = column.astype(object).where(column.notna(), "").astype(str).str.strip()
+    numbers = pandas().to_numeric(column.astype(object), errors="coerce").astype(np.float64)
+    is_number = np.isfinite(numbers) | (words == "")
+    return numbers if is_number.all() else words.astype(object).where(words != "", None)
+
+
+def is_numeric(column: Cells) -> bool:
+    """Whether `as_column` found numbers alone."""
+    return bool(column.dtype == np.float64)
+
+
+def require_numbers(column: Cells, what: str) -> Cells:
+    """The column, or an InputError with the first of its words."""
+    if not is_numeric(column):
+        is_word = ~np.isfinite(pandas().to_numeric(column, errors="coerce")) & column.notna()
+        raise InputError(f"{what} holds {column[is_word].iloc[0]!r}, which is not a number.")
+    return column
+
+
+def as_words(column: Cells) -> Cells:
+    """The column as words, whole numbers without a point.
+
+    >>> as_words(as_column([1, None, 2.5])).tolist()
+    ['1', None, '2.5']
+    """
+    words = column.map(lambda number: np.format_float_positional(number, trim="-")) if is_numeric(column) else column
+    return words.astype(object).where(column.notna(), None)
+
+
+def distinct_words(column: Cells) -> tuple[str, ...]:
+    """The different words of a column, numbers in their order."""
+    return tuple(sorted(as_words(column).dropna().unique(), key=float if is_numeric(column) else str))

@@ -6,11 +6,10 @@ from axiograd.models.convnets import (
     AlexNet as AlexNet,
     DnCNN as DnCNN,
     MobileNetV2 as MobileNetV2,
-    ResNet18 as ResNet18,
     SqueezeNet as SqueezeNet,
 )
-from axiograd.models.fixup_resnet import FixupResNet as FixupResNet
 from axiograd.models.registry import get_model as get_model, list_models as list_models
+from axiograd.models.resnets import FixupResNet as FixupResNet, ResNet as ResNet, ResNet18 as ResNet18
 from axiograd.models.transformers import TextEncoder as TextEncoder, ViT as ViT
 from axiograd.models.weights import (
     Weights as Weights,

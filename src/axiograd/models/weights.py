@@ -3,10 +3,13 @@
 import http.client
 import os
 import pickle
+import tomllib
 import urllib.error
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +22,6 @@ from axiograd._locate import cache_home, find, search_path
 from axiograd.errors import ConfigurationError, DataMissingError, StorageError
 
 Root = str | os.PathLike[str] | None
-
-PAPER = "https://download.visinf.tu-darmstadt.de/data/2021-neurips-fast-axiomatic-attribution/models/"
-PROJECT = "https://visinf.github.io/fast-axiomatic-attribution/"
 
 
 @dataclass(frozen=True)
@@ -52,58 +52,10 @@ class Weights:
         return None if folder is None else folder / self.file
 
 
-def published(model: str, top5: float) -> Weights:
-    """A checkpoint of the paper: ImageNet, with the top-5 accuracy that its authors report."""
-    notes = f"ImageNet, top-5 accuracy {top5:.2f} % as published with the paper ({PROJECT}); Apache-2.0"
-    return Weights(model, "paper", f"{model}_model_best.pth.tar", notes, PAPER)
-
-
-WEIGHTS = (
-    published("alexnet", 79.21),
-    published("xalexnet", 78.54),
-    published("vgg16", 90.44),
-    published("xvgg16", 90.25),
-    published("fixup_resnet50", 92.56),
-    published("xfixup_resnet50", 91.12),
-    Weights(
-        "squeezenet1_1",
-        "imagenet",
-        "squeezenet1.1_oihw.npz",
-        "ImageNet; BGR minus (103.939, 116.779, 123.68) at 0 to 255, crop 227: datasets.SQUEEZENET; MIT",
-        sha256="eccd0441002770adb4985ac6e653e9611b074d21366236ceb0b0c1bab40e75e3",
-    ),
-    Weights(
-        "mobilenet_v2",
-        "imagenet",
-        "mobilenet_v2-b0353104.pth",
-        "ImageNet, crop 224 of 256: datasets.IMAGENET; torchvision's, BSD-3-Clause",
-        "https://download.pytorch.org/models/",
-        sha256="b03531047ffacf1e2488318dcd2aba1126cde36e3bfe1aa5cb07700aeeee9889",
-    ),
-    Weights(
-        "resnet18",
-        "tiny_imagenet",
-        "resnet18_tinyimagenet.pth",
-        "Tiny ImageNet, 200 classes by sorted wnid: datasets.TINY_IMAGENET; MIT",
-        sha256="a4e600c19b1f84fa9bd43951ac147b37eb205ef281807bce1550bcc48d37acdc",
-        config={"num_classes": 200, "stride": 1},
-    ),
-    Weights(
-        "resnet50",
-        "imagenet_v1",
-        "resnet50_v1.safetensors",
-        "ImageNet; BGR minus (103.939, 116.779, 123.68) at 0 to 255, crop 224 of 256: datasets.CAFFE; ISC",
-        sha256="3d27b80414fcd4172a7866ba04d05faaf9b02cd797b32a81f3accc52c11725d4",
-        config={"first": True, "bias": True, "eps": 1e-3},
-    ),
-    Weights(
-        "xdncnn",
-        "denoising",
-        "dncnn_bias_free_0-55.pth",
-        "grey images in [0, 1] with noise of σ up to 55/255; bias-free; MIT",
-        sha256="cbdd6f0980b6df5e3c65f42735062d1fd1805ac88ca459c4950b5e6d0dc6217e",
-    ),
-)
+@cache
+def _known() -> tuple[Weights, ...]:
+    content = tomllib.loads(resources.files("axiograd.models").joinpath("weights.toml").read_text("utf-8"))
+    return tuple(Weights(**values) for values in content["weights"])
 
 
 def list_weights(model: str | None = None) -> tuple[Weights, ...]:
@@ -112,7 +64,7 @@ def list_weights(model: str | None = None) -> tuple[Weights, ...]:
     >>> [weights.name for weights in list_weights("squeezenet1_1")]
     ['imagenet']
     """
-    return tuple(weights for weights in WEIGHTS if model in (None, weights.model))
+    return tuple(weights for weights in _known() if model in (None, weights.model))
 
 
 def find_weights(model: str, name: str) -> Weights:
@@ -250,29 +202,13 @@ def bare_key(key: str) -> str:
 
 def load_into(model: nn.Module, state: Mapping[str, Tensor], *, model_name: str, source: str) -> None:
     """Load a state dict strictly; what does not fit is listed, with what to do."""
-    own = model.state_dict()
-    shapes = [
-        f"{key}: file {tuple(state[key].shape)}, model {tuple(own[key].shape)}"
-        for key in own
-        if key in state and state[key].shape != own[key].shape
-    ]
-    if shapes:
-        raise ConfigurationError(
-            f"{source} does not fit {model_name!r}: {_first_few(shapes)}; "
-            "give the num_classes, in_channels and configuration that the weights were trained with."
-        )
-    # Not strict, so that a module's own hooks have dropped what they accept before the keys are compared.
-    missing, unexpected = model.load_state_dict(dict(state), strict=False)
-    if missing or unexpected:
-        advice = "are these the weights of another model?"
-        if not missing and all("bias" in key or key.endswith("scale") for key in unexpected):
-            advice = "load weights with biases into the regular model and convert it with axiograd.to_xdnn"
-        raise ConfigurationError(
-            f"{source} does not fit {model_name!r}: missing {_first_few(missing)}; "
-            f"unexpected {_first_few(unexpected)}; {advice}."
-        )
-
-
-def _first_few(items: list[str], shown: int = 5) -> str:
-    more = f" and {len(items) - shown} more" if len(items) > shown else ""
-    return ", ".join(items[:shown]) + more if items else "none"
+    unexpected = state.keys() - model.state_dict().keys()
+    try:
+        model.load_state_dict(dict(state))
+    except RuntimeError as error:
+        _, *lines = str(error).splitlines()
+        advice = "Are these the weights of another model, or was it trained with other num_classes or settings?"
+        if unexpected and all("bias" in key or key.endswith("scale") for key in unexpected):
+            advice = "Load weights with biases into the regular model and convert it with axiograd.to_xdnn."
+        listed = " ".join(line.strip()[:300] for line in lines[:5])
+        raise ConfigurationError(f"{source} does not fit {model_name!r}. {listed} {advice}") from error

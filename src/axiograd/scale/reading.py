@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from axiograd.datasets.images import as_rgb, damage, decode, pillow, refuse_what_is_not_one_photo, upright
+from axiograd.datasets.images import damage, decode, pillow
 from axiograd.errors import AxiogradError, ConfigurationError, InputError
 
 _COLOUR, _GREY = 3, 2
@@ -31,7 +30,7 @@ def as_sample(value: Any, preprocess: Callable[..., Tensor] | None) -> Tensor | 
     >>> as_sample(np.array([1, 2]), None)
     tensor([1., 2.])
     >>> as_sample(b"not an image", lambda image, seed: torch.ones(3, 2, 2)).reason
-    'UnidentifiedImageError: cannot identify image file ...'
+    "DamagedImageError: the image cannot be decoded: cannot identify image file ..."
     """
     if isinstance(value, Mapping):  # Hugging Face's images
         value = value.get("bytes") or value.get("path")
@@ -95,12 +94,6 @@ def _image(value: bytes | str | Path, preprocess: Callable[..., Tensor] | None) 
             "preprocess=axiograd.datasets.IMAGENET."
         )
     try:
-        if isinstance(value, bytes):
-            with pillow().open(io.BytesIO(value)) as opened:
-                refuse_what_is_not_one_photo(opened)
-                image = as_rgb(upright(opened))
-        else:
-            image = decode(Path(value))
-        return preprocess(image)
+        return preprocess(decode(value if isinstance(value, bytes) else Path(value)))
     except unreadable() as error:
         return Broken(f"{type(error).__name__}: {error}")

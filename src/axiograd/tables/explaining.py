@@ -18,7 +18,7 @@ from axiograd._state import like_of
 from axiograd.attribution import Attribution, XGradient
 from axiograd.attribution.shap_values import shap_explanation
 from axiograd.datasets import Schema
-from axiograd.datasets.tables import as_columns
+from axiograd.datasets.tables import as_frame
 from axiograd.errors import InputError, TargetError
 
 
@@ -47,8 +47,7 @@ class TableExplanation:
 
     def to_shap(self) -> Any:
         """A `shap.Explanation`, for shap's waterfall, beeswarm and bar plots."""
-        columns = as_columns(self.data)
-        coded = [_codes(column, columns[column.name]) for column in self.schema.columns]
+        coded = [_codes(column, self.data[column.name]) for column in self.schema.columns]
         return shap_explanation(
             self.attributions.to_numpy(),
             self.base.to_numpy(),
@@ -85,7 +84,7 @@ def explain(
     bob  1.0  3.0
     """
     pandas = optional("pandas", "tables", "axiograd.tables")
-    data = frame if isinstance(frame, pandas.DataFrame) else pandas.DataFrame(dict(as_columns(frame)))
+    data = frame if isinstance(frame, pandas.DataFrame) else as_frame(frame)
     if not len(data):
         raise InputError("the table has no rows to explain.")
     inputs = schema.encode(data).to(like_of(model))
