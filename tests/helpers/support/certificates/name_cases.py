@@ -213,7 +213,6 @@ MATRICES = [
     *each("inverse linalg_pinv", -1, lambda op, x, i: (op.atol_rtol_float if op is ATEN.linalg_pinv else op)(x[:, :4])),
     *each("linalg_inv_ex", -1, lambda op, x, i: op(x[:, :4])[0]),
     *each("_linalg_det", 4, lambda op, x, i: op(x[:, :4])[0]),
-    *each("cholesky", 1, lambda op, x, i: op(x @ x.t())),
     *each("linalg_cholesky_ex", 1, lambda op, x, i: op(x @ x.t())[0]),
     *each("linalg_eigh _linalg_eigh", 2, lambda op, x, i: op(x @ x.t())[0]),
     *each("linalg_svd _linalg_svd", 1, lambda op, x, i: op(x)[1]),
