@@ -28,15 +28,19 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "axiograd"
 
 
+def _minor() -> int:
+    """torchvision 0.28 was made for torch 2.13, and so on."""
+    return int(torch.__version__.split(".")[1]) + 15
+
+
 def _cache() -> Path:
-    minor = torch.__version__.split(".")[1]
-    return cache_folder() / f"torchvision-0.{int(minor) + 15}"
+    return cache_folder() / f"torchvision-0.{_minor()}"
 
 
 def _download(folder: Path) -> None:
     if (folder / "torchvision").is_dir():
         return
-    requirement = f"torchvision=={folder.name.removeprefix('torchvision-')}.*"
+    requirement = f"torchvision<0.{_minor() + 1}"  # torchvision follows some weeks after a new torch
     temporary = folder.with_name(f"{folder.name}.{os.getpid()}")
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(temporary), requirement]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)

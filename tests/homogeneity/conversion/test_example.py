@@ -24,7 +24,7 @@ def test_inputs_that_teach_nothing_are_refused(inputs, message):
         to_xdnn(nn.ReLU(), inputs)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings(r"ignore:`torch\.jit\.trace\w*` is deprecated")
 @pytest.mark.parametrize("how", ["strip", "lift"])
 def test_modules_that_cannot_be_converted_say_why(how):
     traced = torch.jit.trace(nn.Linear(3, 2), X)

@@ -130,7 +130,7 @@ def _radius(call: Call) -> tuple[str, str] | None:
     )
 
 
-@_check(*aten("_linalg_eigh linalg_eigh linalg_eigvalsh linalg_cholesky linalg_cholesky_ex cholesky linalg_pinv"))
+@_check(*aten("_linalg_eigh linalg_eigh linalg_eigvalsh linalg_cholesky linalg_cholesky_ex linalg_pinv"))
 def _half(call: Call) -> tuple[str, str] | None:
     if call.name == "aten::linalg_pinv" and not call.get("hermitian"):
         return None

@@ -63,7 +63,7 @@ def pseudoinverse(call: Call) -> Result:
     return power(value, -1)
 
 
-@rule("aten::linalg_cholesky_ex", "aten::linalg_cholesky", "aten::cholesky")
+@rule("aten::linalg_cholesky_ex", "aten::linalg_cholesky")
 def cholesky(call: Call) -> Result:
     result = power(call.first(), 0.5)
     return (result, of_degree(0)) if call.name == "aten::linalg_cholesky_ex" else result
