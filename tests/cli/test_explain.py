@@ -232,8 +232,8 @@ def test_a_class_by_its_name(xdnn, photos, tmp_path):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("a,b\n1,x\n", "'x' in column 'b' is not a number"),
-        ("a,b\n1\n", "line 2: 1 cells under 2 names"),
+        ("a,b\n1,x\n", "column 'b' holds 'x', which is not a number"),
+        ("a,b\n1,2,3\n", "more cells in a row than the 2 names"),
         ("a,b\n", "no rows"),
         ("a,b\n1,\n", "1 empty cells, for example in column 'b'"),
         ("a,b\n1,2\n", "the model takes 4"),

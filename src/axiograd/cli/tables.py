@@ -50,7 +50,7 @@ class FeatureTable:
 
     def shown(self, row: int) -> tuple[str, ...]:
         """The cells of a row, as people read them."""
-        return self.schema.shown(self.content.iloc[[row]])[0]
+        return tuple(column.shown(self.content[column.name].iloc[row]) for column in self.schema.columns)
 
 
 def read_table(path: Path, options: TableOptions) -> FeatureTable:

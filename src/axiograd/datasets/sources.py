@@ -201,13 +201,9 @@ def imagenet_classes() -> tuple[tuple[str, ...], ...]:
 def imagenet_sample(root: Root = None, *, transform: Transform = IMAGENET) -> ImageFiles:
     """Five hundred ImageNet photos with their index among the thousand classes; `classes[i]` is a name."""
     _, folder = require("imagenet_sample", root=root)
-    try:
-        with (folder / "labels.csv").open(newline="") as file:
-            rows = [(row["file"], int(row["class_index"])) for row in csv.DictReader(file)]
-    except (KeyError, ValueError) as error:
-        raise StorageError(f"{folder / 'labels.csv'} lacks file or class_index: {error}.") from error
+    with (folder / "labels.csv").open(newline="") as file:
+        files = [(folder / row["file"], int(row["class_index"])) for row in csv.DictReader(file)]
     classes = [names[1] for names in imagenet_classes()]
-    files = [(folder / file, index) for file, index in rows]
     name = f"{len(files)} ImageNet photos, probably training images"
     return ImageFiles(files, classes, name=name, transform=transform)
 

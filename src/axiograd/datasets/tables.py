@@ -107,10 +107,13 @@ class Column:
 
     def shown(self, cell: Any) -> str:
         """A cell as people read it: "39", "male", "–" where it is empty."""
-        column = as_column([cell])
-        if column.isna().all():
+        text = str(cell).strip()
+        if not text or pandas().isna(cell):
             return "–"
-        return f"{column[0]:.6g}" if is_numeric(column) and not self.is_category else str(as_words(column)[0])
+        try:
+            return _written(float(text)) if self.is_category else f"{float(text):.6g}"
+        except ValueError:
+            return text
 
 
 @dataclass(frozen=True)
@@ -443,13 +446,16 @@ def as_column(cells: Sequence[Any] | Cells) -> Cells:
     ([1.0, nan, nan, 1.0], ['1', 'x', None])
     """
     column = pandas().Series(cells)
-    if column.dtype.kind in "biuf":
-        numbers = column.astype(np.float64)
-        return numbers if not np.isinf(numbers).any() else numbers.astype(object)
-    words = column.astype(object).where(column.notna(), "").astype(str).str.strip()
-    numbers = pandas().to_numeric(column.astype(object), errors="coerce").astype(np.float64)
-    is_number = np.isfinite(numbers) | (words == "")
-    return numbers if is_number.all() else words.astype(object).where(words != "", None)
+    if column.dtype.kind not in "biuf":
+        column = column.astype(object)
+        words = column.where(column.notna(), "").astype(str).str.strip().astype(object)
+        column = column.where(words != "", None)
+    try:
+        numbers = pandas().to_numeric(column).astype(np.float64)
+    except (ValueError, TypeError):  # the first word
+        return words.where(words != "", None)
+    infinite = np.isinf(numbers).any()
+    return numbers.astype(str).astype(object).where(numbers.notna(), None) if infinite else numbers
 
 
 def is_numeric(column: Cells) -> bool:
@@ -471,8 +477,12 @@ def as_words(column: Cells) -> Cells:
     >>> as_words(as_column([1, None, 2.5])).tolist()
     ['1', None, '2.5']
     """
-    words = column.map(lambda number: np.format_float_positional(number, trim="-")) if is_numeric(column) else column
+    words = column.map(_written) if is_numeric(column) else column
     return words.astype(object).where(column.notna(), None)
+
+
+def _written(number: float) -> str:
+    return np.format_float_positional(number, trim="-")
 
 
 def distinct_words(column: Cells) -> tuple[str, ...]:

@@ -86,9 +86,9 @@ def get_model(
         config = {**known, **config}
     sizes = {"num_classes": num_classes, "in_channels": in_channels}
     config |= {key: value for key, value in sizes.items() if value is not None}
-    settings = setting_names(name)
-    if unknown := [key for key in config if key not in settings]:
-        raise ConfigurationError(f"{name!r} has no setting {unknown[0]!r}: {choose_from(unknown[0], settings)}.")
+    if unknown := config.keys() - inspect.signature(MODELS[name]).parameters:
+        setting = min(unknown)
+        raise ConfigurationError(f"{name!r} has no setting {setting!r}: {choose_from(setting, setting_names(name))}.")
     model = MODELS[name](**config)
     if path is not None:
         state = read_state_dict(path)
