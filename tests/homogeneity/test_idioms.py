@@ -66,9 +66,6 @@ ACCEPTED = {
     "triangle": lambda x: torch.linalg.solve_triangular(x[:, :4] @ x[:, :4], x**3, upper=True),
     "vmap": lambda x: torch.vmap(lambda row: row * row.norm())(x),
     "vmap of a layer": lambda x: torch.vmap(LAYER)(x),
-    "func.grad": lambda x: torch.func.grad(lambda z: (LAYER(z).relu() ** 3).sum())(x),
-    "vmap of func.grad": lambda x: torch.vmap(torch.func.grad(lambda row: (LAYER(row).relu() ** 3).sum()))(x),
-    "jacrev": lambda x: torch.vmap(torch.func.jacrev(lambda row: LAYER(row).relu() ** 2))(x),
     "half precision": lambda x: x.half().double(),
 }
 REFUSED = {
