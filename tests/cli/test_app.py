@@ -120,7 +120,7 @@ def test_output_that_cannot_be_written_is_3(mine, photos, tmp_path):
         (("convert", "{build}", "-o", "x.safetensors", "--how", "magic"), "--how magic"),
         (("check", "{build}", "--set", "classes"), "NAME=VALUE"),
         (("check", "{build}", "--set", "colours=3"), "unexpected keyword argument 'colours'"),
-        (("check", "xmlp", "--set", "colours=3"), "its settings are"),
+        (("check", "xmlp", "--set", "colours=3"), "has no setting"),
         (("audit", "magic"), "neither a method"),
         (("models", "magic*"), "no model matches"),
         (("nonsense",), "nonsense"),
