@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from axiograd.homogeneity import certify
-from axiograd.homogeneity.rules.blank import UNINITIALISED
+from axiograd.homogeneity.rules.uninitialised import UNINITIALISED
 from axiograd.homogeneity.rules.registry import RULES
 from support.certificates.cases import inputs
 from support.certificates.layer_cases import GROUPS
