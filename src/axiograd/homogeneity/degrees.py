@@ -100,6 +100,10 @@ class Value:
         """Degree 0, known or free."""
         return not self.unknown and (self.degree is None or same(self.degree, 0))
 
+    def initialised(self) -> "Value":
+        """As it is, or a constant where it is memory that was not written yet."""
+        return self if self.uninitialised is None else of_degree(0)
+
     def bare(self) -> "Value":
         """The degree alone, without where it came from."""
         return Value(degree=self.degree, zero=self.zero, unknown=self.unknown)

@@ -97,16 +97,20 @@ class Walk:
             # A batch norm in training writes its running statistics and does not read them.
             args[3:5] = [of_degree(0) if isinstance(a, Value) else a for a in args[3:5]]
         values = list(flatten((args, kwargs)))
-        if _draws(node):
-            self.report.assume(DRAWS_FIXED)
-        if any(v.unknown for v in values):
-            return _per_output(node, lambda _, __: UNKNOWN.after(values))
         if any(v.uninitialised is not None for v in values):
             followed = view_or_write(node, args)
             if followed is not None:
                 return followed.after(values)
-            args, kwargs = _as_garbage(args), _as_garbage(kwargs)
-            values = list(flatten((args, kwargs)))
+            # Memory that is read before it was written holds numbers that do not scale.
+            args, kwargs = pytree.tree_map_only(Value, Value.initialised, (args, kwargs))
+        return self._call(node, args, kwargs)
+
+    def _call(self, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Known:
+        values = list(flatten((args, kwargs)))
+        if _draws(node):
+            self.report.assume(DRAWS_FIXED)
+        if any(v.unknown for v in values):
+            return _per_output(node, lambda _, __: UNKNOWN.after(values))
         if op_name(node) in UNINITIALISED:
             return new_memory(node)
         if all(v.constant is not None for v in values) and not is_random(node):
@@ -171,7 +175,8 @@ class Walk:
         """Give the result the shape of the node's outputs, and pass on what lies upstream."""
         bend = _bend(call, values)
         before = Value(degree=0.0, sound=call.sound, exact=call.exact).after(values)
-        before = replace(before, bends=before.bends + ((call.node, bend),) if bend is not None else before.bends)
+        if bend is not None:
+            before = replace(before, bends=((call.node, bend),))
         if _is_step(call):
             before = replace(before, moves=False, bends=())
 
@@ -263,7 +268,7 @@ class Walk:
                     _BASELINE_FIX,
                     kind="constant",
                 )
-            joined = call.join(a, b, role="a choice between two branches")
+            joined = call.join(a, b)
             results.append(replace(joined, sound=call.sound).after([a, b, condition, bent]))
         return tuple(results)
 
@@ -380,10 +385,10 @@ def _per_output(node: fx.Node, make: Callable[[int, Any], Value]) -> Known:
 
 
 def _compute(node: fx.Node, args: Any, kwargs: Any) -> Any:
-    """The numbers of a node whose arguments are known; None where they cannot be had."""
+    """The numbers of a node whose arguments are known, or are baselines; None where they cannot be had."""
     target: Callable[..., Any] = node.target  # type: ignore[assignment]
     schema = schema_of(target)
-    given = _numbers([args, kwargs])
+    given = pytree.tree_map_only(Value, lambda v: v.offset if v.constant is None else v.constant.value, [args, kwargs])
     if schema is not None and schema.is_mutable:
         # The numbers are the user's own tensors: an in-place operator works on a copy.
         given = pytree.tree_map_only(Tensor, Tensor.clone, given)
@@ -392,17 +397,6 @@ def _compute(node: fx.Node, args: Any, kwargs: Any) -> Any:
             return target(*given[0], **given[1])
     except Exception:  # noqa: BLE001 - a constant that cannot be computed is not known to be zero
         return None
-
-
-def _numbers(item: Any) -> Any:
-    """Arguments with constants, and baselines, replaced by their numbers."""
-    if isinstance(item, Value):
-        return item.constant.value if item.constant is not None else item.offset
-    if isinstance(item, list | tuple):
-        return [_numbers(i) for i in item]
-    if isinstance(item, dict):
-        return {k: _numbers(v) for k, v in item.items()}
-    return item
 
 
 def _bind(node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -424,8 +418,3 @@ def _shifted(value: Value, offset: Tensor) -> Value:
 
 def _without_offset(item: Any) -> Any:
     return pytree.tree_map_only(Value, lambda v: v if v.offset is None else replace(v, offset=None, sound=False), item)
-
-
-def _as_garbage(item: Any) -> Any:
-    """Memory that is read before it was written holds numbers that do not scale."""
-    return pytree.tree_map_only(Value, lambda v: v if v.uninitialised is None else of_degree(0), item)

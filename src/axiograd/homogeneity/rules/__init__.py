@@ -1,4 +1,4 @@
-"""What each operator does to degrees: a table, functions for what does not fit a row, and the decorator for your own."""
+"""What each operator does to degrees: a table, functions for the rest, and a decorator for your own."""
 
 from axiograd.homogeneity.rules import functions as functions, table as table
 from axiograd.homogeneity.rules.registry import lookup as lookup, rule as rule

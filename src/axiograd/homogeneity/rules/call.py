@@ -77,7 +77,7 @@ class Call:
     def terms(self) -> list[Value]:
         """Tensors and numbers that are added, compared, multiplied or put side by side; no masks, no indices."""
         names = _term_names(self.node.target)
-        found = []
+        found: list[Value] = []
         for name, given in self.arguments.items():
             if names is None or name in names:
                 found += [number(given)] if isinstance(given, int | float | complex) else flatten([given])
@@ -120,12 +120,12 @@ class Call:
         if self._findings is not None:
             self._findings.exponents.update(names)
 
-    def join(self, *values: Value, role: str = "a sum", kind: str = "constant") -> Value:
+    def join(self, *values: Value, kind: str = "constant") -> Value:
         """The one degree of values that are added, compared or put side by side; reports if there is none."""
         result = join(values)
         if isinstance(result, Value):
             return result
-        self._report_conflict(result, role, kind)
+        self._report_conflict(result, kind)
         return of_degree(result.degree)
 
     def product(self, *values: Value) -> Value:
@@ -140,19 +140,18 @@ class Call:
         self.report(reason, fix, kind=kind)
         return of_degree(0) if then is None else then
 
-    def _report_conflict(self, conflict: Conflict, role: str, kind: str) -> None:
+    def _report_conflict(self, conflict: Conflict, kind: str) -> None:
         if len(conflict.degrees) > 1:
             degrees = " and ".join(f"{d:g}" for d in conflict.degrees)
             self.report(
-                f"{role.capitalize()} mixes values of degree {degrees}, so it has no degree of its own.",
+                f"{self.title} mixes values of degree {degrees}, so it has no degree of its own.",
                 DEGREES_FIX,
                 kind="degrees",
             )
         if conflict.constants:
             names, text = describe_constants(conflict.constants)
             self.report(
-                f"{role.capitalize()} mixes {text} with a value of degree {conflict.degree:g}; "
-                "only 0 keeps the degree.",
+                f"{self.title} mixes {text} with a value of degree {conflict.degree:g}; only 0 keeps the degree.",
                 CONSTANT_FIX,
                 kind=kind,
                 parameters=names,

@@ -85,11 +85,10 @@ def _pairs_distinct(call: Call, indices: list[tuple[Any, Any]]) -> bool:
     if all(n is not None for n in numbers):
         listed = torch.stack([n.flatten() for n in torch.broadcast_tensors(*numbers)], 1)
         return len(listed.unique(dim=0)) == len(listed)
-    # An index that never repeats tells the places apart, if none of the others is longer.
+    # An index that never repeats tells pairs apart.
     lengths = {str(shape_of(index)) for index, _ in indices}
-    return all(len(shape_of(index) or ()) == 1 for index, _ in indices) and any(
-        _distinct(call, index, 0, size) and lengths <= {str(shape_of(index)), "(1,)"} for index, size in indices
-    )
+    row = lengths == {str(shape_of(indices[0][0]))} and len(shape_of(indices[0][0]) or ()) == 1
+    return row and any(_distinct(call, index, 0, size) for index, size in indices)
 
 
 def _distinct(call: Call, index: Any, dim: int, size: Any) -> bool:
@@ -167,7 +166,7 @@ def _strided_read(call: Call) -> tuple[str, str] | None:
     base = argument(call.node, "self").meta.get("val")
     size, stride = argument(call.node, "size"), argument(call.node, "stride")
     start = argument(call.node, "storage_offset", base.storage_offset())
-    numbers = [n.meta.get("val") if isinstance(n, fx.Node) else n for n in (*size, *stride, start)]
+    numbers: list[Any] = [n.meta["val"] if isinstance(n, fx.Node) else n for n in (*size, *stride, start)]
     last = numbers[-1] + sum((n - 1) * s for n, s in zip(numbers[: len(size)], numbers[len(size) : -1], strict=True))
     first = base.storage_offset()
     inside = statically_known_true(numbers[-1] >= first) and statically_known_true(last < first + base.numel())

@@ -2,20 +2,17 @@
 
 import math
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
-
 
 from axiograd.homogeneity.degrees import FREE, UNKNOWN, ZERO, Value, number, of_degree, power, product
 from axiograd.homogeneity.rules.call import (
     BIAS_FIX,
     LARGEST_EPSILON,
-    LIFT_FIX,
     Call,
     as_value,
     describe_constants,
-    flatten,
 )
 from axiograd.homogeneity.rules.epsilons import guarded
 from axiograd.homogeneity.rules.registry import Result, Rule, aten, rule
@@ -39,7 +36,7 @@ def add(call: Call) -> Result:
     if call.get("alpha", 1) == 0:
         return b if "rsub" in call.name else a
     statistic = guarded(call, a, b) if call.name.startswith("aten::add") else None
-    return call.join(a, b, role="a sum", kind="bias") if statistic is None else statistic
+    return call.join(a, b, kind="bias") if statistic is None else statistic
 
 
 @_operators("div divide true_divide", Slope.LINEAR_IN_FIRST)
@@ -78,43 +75,19 @@ def pow_(call: Call) -> Result:
 def maximum(call: Call) -> Result:
     a, b = call.value("self"), call.value("other")
     statistic = guarded(call, a, b)
-    return call.join(a, b, role="a maximum") if statistic is None else statistic
+    return call.join(a, b) if statistic is None else statistic
 
 
 @_operators("clamp clamp_min clamp_max clip", Slope.GATE)
 def clamp(call: Call) -> Result:
     value, low, high = call.value("self"), call.given("min"), call.given("max")
     statistic = guarded(call, value, low[0]) if low and not high else None
-    return call.join(value, *low, *high, role="clamping", kind="activation") if statistic is None else statistic
+    return call.join(value, *low, *high, kind="activation") if statistic is None else statistic
 
 
 @_operators("relu6", Slope.GATE)
 def relu6(call: Call) -> Result:
-    return call.join(call.first(), number(6.0), role="clamping", kind="activation")
-
-
-@_operators("polar")
-def polar(call: Call) -> Result:
-    """r·(cos φ + i·sin φ)."""
-    angle = call.value("angle")
-    call.require_invariant(
-        angle,
-        f"The angle of a complex number has degree {angle.degree or 0:g}, so that scaling the input turns it.",
-        "Compute the angle from constants or from values of degree 0.",
-    )
-    return product([call.value("abs"), of_degree(0)])
-
-
-@_operators("xlogy special_xlogy special_xlog1py")
-def times_log(call: Call) -> Result:
-    """x·log(y) and x·log(1 + y): the degree of x, if y has degree 0."""
-    factor = call.value("other")
-    call.require_invariant(
-        factor,
-        f"The logarithm of a value of degree {factor.degree or 0:g} has no degree.",
-        f"Feed it a normalised value of degree 0. {LIFT_FIX}",
-    )
-    return product([call.value("self"), of_degree(0)])
+    return call.join(call.first(), number(6.0), kind="activation")
 
 
 # Layers: degrees add, a bias must have the sum
@@ -139,7 +112,7 @@ def add_product(call: Call) -> Result:
     # A constant keeps its numbers under a factor of 1, so that a bias of zeros is still seen as zero.
     if call.get("beta", 1) != 1:
         added = product([added, as_value(call["beta"])])
-    return call.join(product([*factors, as_value(call.get("alpha", 1))]), added, role="a sum", kind="bias")
+    return call.join(product([*factors, as_value(call.get("alpha", 1))]), added, kind="bias")
 
 
 def _with_bias(call: Call, value: Value) -> Value:
@@ -148,7 +121,7 @@ def _with_bias(call: Call, value: Value) -> Value:
         return value
     bias = call.value("bias")
     if bias.constant is None or value.is_invariant():
-        return call.join(value, bias, role="a layer with its bias", kind="bias")
+        return call.join(value, bias, kind="bias")
     if not bias.is_free():
         names, text = describe_constants([bias])
         call.report(
@@ -158,20 +131,6 @@ def _with_bias(call: Call, value: Value) -> Value:
             parameters=names,
         )
     return value
-
-
-@_operators("rnn_relu")
-def rnn_relu(call: Call) -> Result:
-    data = call.value("input" if "input" in call.arguments else "data")
-    state = call.join(data, call.value("hx"), role="a state with its first value")
-    params = list(flatten([call["params"]]))
-    for weight in params:
-        call.require_invariant(
-            weight, "The weights of the recurrence depend on the input.", "Use constant weights.", kind="degrees"
-        )
-    biases = [b for i in range(0, len(params), 4) for b in params[i + 2 : i + 4]] if call["has_biases"] else []
-    state = call.join(state, *biases, role="a layer with its bias", kind="bias")
-    return state, state
 
 
 # Normalisations: by the input's own statistics they give degree 0 up to epsilon, by constants they keep the degree
@@ -201,10 +160,10 @@ def _scaled_and_shifted(call: Call, value: Value) -> Value:
 @_operators("layer_norm group_norm rms_norm native_layer_norm native_group_norm _fused_rms_norm")
 def norm(call: Call) -> Result:
     value, eps = call.value("input"), call.get("eps")
-    result = call.node.meta.get("val")
+    result: Any = call.node.meta.get("val")
     several = isinstance(result, list | tuple)
     if eps is None:
-        eps = torch.finfo((result[0] if isinstance(result, list | tuple) else result).dtype).eps
+        eps = torch.finfo((result[0] if several else result).dtype).eps
     normalised = _scaled_and_shifted(call, _normalised(call, value, eps))
     if not several:
         return normalised
@@ -256,7 +215,7 @@ def _by_constants(call: Call, value: Value) -> Value:
             parameters=names,
         )
         return value
-    return _scaled_and_shifted(call, call.join(value, *call.given("running_mean"), role="a difference"))
+    return _scaled_and_shifted(call, call.join(value, *call.given("running_mean")))
 
 
 @_operators("cosine_similarity")
@@ -300,7 +259,7 @@ def attention(call: Call) -> Result:
     "_pdist_forward"
 )
 def distance(call: Call) -> Result:
-    value = call.join(*call.values(), role="a distance")
+    value = call.join(*call.values())
     # The "norm" of order 0 counts what is not zero.
     return of_degree(0) if call.get("ord", call.get("p", 2)) == 0 else value
 
@@ -325,41 +284,11 @@ def prod(call: Call) -> Result:
     return (result, UNKNOWN, of_degree(0)) if call.name == "aten::_linalg_det" else result
 
 
-@_operators("linalg_solve_ex linalg_solve linalg_solve_triangular")
+@_operators("linalg_solve_ex linalg_solve")
 def solve(call: Call) -> Result:
     """A⁻¹B."""
-    matrix = call.value("A" if "A" in call.arguments else "self")
-    if call.get("unitriangular"):
-        call.require_invariant(
-            matrix,
-            f"The diagonal of a matrix of degree {matrix.degree or 0:g} is taken as 1, which does not scale.",
-            "Pass unitriangular=False, or a matrix of degree 0.",
-            kind="constant",
-        )
-        matrix = of_degree(0)
-    result = product([power(matrix, -1), call.value("B")])
+    result = product([power(call.value("A"), -1), call.value("B")])
     return (result, of_degree(0)) if call.name == "aten::linalg_solve_ex" else result
-
-
-@_operators("linalg_pinv")
-def pseudoinverse(call: Call) -> Result:
-    """A⁺ is of degree −1 if singular values are dropped by their size relative to the largest."""
-    value = call.first()
-    if not all(tolerance.is_zero() for tolerance in call.given("atol")):
-        call.require_invariant(
-            value,
-            "Singular values below an absolute tolerance are dropped, which does not scale.",
-            "Pass rtol instead of atol.",
-            kind="comparison",
-        )
-    for relative in call.given("rtol", "rcond"):
-        call.require_invariant(
-            relative,
-            f"The relative tolerance has degree {relative.degree or 0:g}.",
-            "Pass a constant tolerance.",
-            kind="comparison",
-        )
-    return power(value, -1)
 
 
 # Memory
@@ -383,7 +312,7 @@ def view(call: Call) -> Result:
 def pad(call: Call) -> Result:
     if call["mode"] != "constant":
         return call.first()
-    return call.join(call.first(), number(call.get("value", 0.0)), role="padding")
+    return call.join(call.first(), number(call.get("value", 0.0)))
 
 
 @_operators("copy fill full_like new_full full scalar_tensor", Slope.LINEAR)
@@ -404,6 +333,4 @@ def scatter(call: Call) -> Result:
             kind="degrees",
         )
         return call.value("self")
-    return call.join(*call.terms(), role="a scatter")
-
-
+    return call.join(*call.terms())

@@ -10,6 +10,7 @@ from axiograd.homogeneity.tracing.nodes import argument, is_random, op_name, sch
 _DEPTH = 10
 #: Copies in another type or place of memory.
 COPIES = frozenset(aten("clone contiguous _to_copy to alias"))
+_NONNEGATIVE = frozenset(aten("abs square relu sqrt norm linalg_vector_norm std var"))
 _TRANSPOSES = frozenset(aten("t numpy_T mT adjoint"))
 
 
@@ -54,10 +55,7 @@ def nonnegative(node: Any) -> bool:
         return isinstance(node.args[1], int | float) and node.args[1] % 2 == 0
     if name == "aten::mul":
         return node.args[0] is node.args[1]
-    return name in COPIES and nonnegative(node.args[0]) or name in _NONNEGATIVE
-
-
-_NONNEGATIVE = frozenset(aten("abs square relu sqrt norm linalg_vector_norm std var"))
+    return name in _NONNEGATIVE or (name in COPIES and nonnegative(node.args[0]))
 
 
 def is_transpose(a: Any, b: Any) -> bool:

@@ -72,8 +72,6 @@ class Row:
     operators: str
     #: Per result, for POWER.
     powers: tuple[float, ...] = ()
-    #: What JOIN calls itself in a message.
-    role: str = ""
     #: Of the violation.
     kind: str = ""
     fix: str = f"Feed it a normalised value of degree 0. {LIFT_FIX}"
@@ -91,7 +89,8 @@ class Row:
                 return call.per_result(value)
             case Degree.JOIN:
                 terms = call.terms()
-                joined = call.join(*terms, role=self.role or call.title, kind=self.kind or "constant")
+                joined = call.join(*terms, kind=self.kind or "constant")
+                # `where(condition)` has no terms, and lists places.
                 return call.per_result(joined if terms else of_degree(0))
             case Degree.PRODUCT:
                 return product(call.terms())
@@ -99,7 +98,7 @@ class Row:
                 found = [power(call.first(), exponent) for exponent in self.powers]
                 return tuple(found) if len(found) > 1 else found[0]
             case Degree.COMPARE:
-                call.join(*call.terms(), role=self.role or "a comparison", kind="comparison")
+                call.join(*call.terms(), kind="comparison")
                 return of_degree(0)
             case Degree.ACTIVATION | Degree.SQUASH:
                 moving = next((v for v in call.values() if not v.is_invariant()), of_degree(0))
@@ -169,7 +168,7 @@ TABLE = (
     Row(Degree.POWER, Slope.GATE, "rrelu_with_noise_functional", powers=(1, 0)),
     Row(Degree.KEEP, Slope.GATE_IN_FIRST, "prelu _prelu_kernel quantile nanquantile"),
     Row(Degree.JOIN, Slope.GATE, "minimum fmax fmin max min"),
-    Row(Degree.JOIN, Slope.GATE, "hardtanh threshold", role="a threshold", kind="activation"),
+    Row(Degree.JOIN, Slope.GATE, "hardtanh threshold", kind="activation"),
     Row(Degree.JOIN, Slope.GATE_IN_FIRST, "remainder fmod"),
     # Norms and moments; a cut of the gradient is reported where it is made.
     Row(Degree.KEEP, Slope.CURVED, "std nuclear_norm frobenius_norm item _local_scalar_dense detach detach_copy"),
@@ -179,23 +178,12 @@ TABLE = (
     Row(
         Degree.JOIN,
         Slope.LINEAR,
-        "diff cat stack hstack vstack dstack column_stack block_diag concat concatenate",
-        role="a concatenation",
-    ),
-    Row(Degree.JOIN, Slope.LINEAR, "meshgrid broadcast_tensors cartesian_prod complex", role="a group of tensors"),
-    Row(
-        Degree.JOIN,
-        Slope.LINEAR,
         """
-        select_scatter slice_scatter diagonal_scatter as_strided_scatter masked_scatter index_copy put index_put
-        _unsafe_index_put
+        cat stack hstack vstack dstack column_stack block_diag concat concatenate diff meshgrid broadcast_tensors
+        cartesian_prod complex select_scatter slice_scatter diagonal_scatter as_strided_scatter masked_scatter
+        index_copy put index_put _unsafe_index_put scatter_add index_add masked_fill index_fill where constant_pad_nd
         """,
-        role="an assignment to part of a tensor",
     ),
-    Row(Degree.JOIN, Slope.LINEAR, "scatter_add index_add", role="a scatter"),
-    Row(Degree.JOIN, Slope.LINEAR, "masked_fill index_fill", role="a fill"),
-    Row(Degree.JOIN, Slope.LINEAR, "where", role="a choice between two values"),
-    Row(Degree.JOIN, Slope.LINEAR, "constant_pad_nd", role="padding"),
     Row(Degree.JOIN, Slope.CURVED, "hypot"),
     # Products and powers.
     Row(
@@ -223,14 +211,14 @@ TABLE = (
         Slope.STEP,
         "eq ne lt le gt ge not_equal less less_equal greater greater_equal searchsorted bucketize isin",
     ),
-    Row(Degree.COMPARE, Slope.CURVED, "atan2 arctan2", role="an angle"),
+    Row(Degree.COMPARE, Slope.CURVED, "atan2 arctan2"),
     Row(
         Degree.INVARIANT,
         Slope.STEP,
         """
-        sign sgn signbit isnan isinf isposinf isneginf isfinite argmax argmin argsort any all count_nonzero nonzero argwhere
-        nonzero_numpy logical_and logical_or logical_xor logical_not __and__ __or__ __xor__ bitwise_and bitwise_or
-        bitwise_not bitwise_xor empty_like new_empty new_empty_strided ones_like new_ones sym_size sym_numel
+        sign sgn signbit isnan isinf isposinf isneginf isfinite argmax argmin argsort any all count_nonzero nonzero
+        argwhere nonzero_numpy logical_and logical_or logical_xor logical_not __and__ __or__ __xor__ bitwise_and
+        bitwise_or bitwise_not bitwise_xor empty_like new_empty new_empty_strided ones_like new_ones sym_size sym_numel
         """,
     ),
     Row(Degree.INVARIANT, Slope.CURVED, "angle"),

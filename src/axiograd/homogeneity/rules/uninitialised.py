@@ -49,7 +49,7 @@ def view_or_write(node: fx.Node, given: list[Any]) -> Value | None:
     return replace(joined.bare(), uninitialised=mask if bool(mask.any()) else None)
 
 
-def _followed(node: fx.Node, name: str, masks: list[Any]) -> Tensor | None:
+def _followed(node: fx.Node, name: str, masks: list[Any]) -> Any:
     """The mask of the result, by the operator itself."""
     rest: Any = node.args[len(masks) :]
     if any(isinstance(n, fx.Node) for n in (*rest, *node.kwargs.values())):
@@ -60,8 +60,8 @@ def _followed(node: fx.Node, name: str, masks: list[Any]) -> Tensor | None:
             return masks[-1]
         if not before[argument(node, "dim", 0)].isdigit():
             return None
-    found: Tensor = node.target(*masks, *rest, **node.kwargs)  # type: ignore[operator]
-    return found
+    target: Any = node.target
+    return target(*masks, *rest, **node.kwargs)
 
 
 def _mask(node: Any, *, fill: bool) -> Tensor | None:

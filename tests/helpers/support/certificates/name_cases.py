@@ -151,8 +151,7 @@ CURVED = [
         lambda op, x, i: op(x),
     ),
     *each("polygamma", None, lambda op, x, i: op(1, x.abs())),
-    *each("logaddexp2 special_xlog1py", None, lambda op, x, i: op(x, x.abs())),
-    *each("xlogy special_xlogy", 1, lambda op, x, i: op(x, unit(x).abs())),
+    *each("logaddexp2", None, lambda op, x, i: op(x, x.abs())),
     *each("matrix_exp linalg_matrix_exp", None, lambda op, x, i: op(x[:, :4])),
     *each("_softmax _log_softmax", None, lambda op, x, i: op(x, 1, False)),
     *each("_safe_softmax", None, lambda op, x, i: op(x, 1)),
@@ -217,7 +216,7 @@ PRODUCTS = [
 ]
 
 MATRICES = [
-    *each("inverse linalg_pinv", -1, lambda op, x, i: (op.atol_rtol_float if op is ATEN.linalg_pinv else op)(x[:, :4])),
+    *each("inverse", -1, lambda op, x, i: op(x[:, :4])),
     *each("linalg_inv_ex", -1, lambda op, x, i: op(x[:, :4])[0]),
     *each("_linalg_det", 4, lambda op, x, i: op(x[:, :4])[0]),
     *each("cholesky", 1, lambda op, x, i: op(x @ x.t())),
@@ -225,7 +224,6 @@ MATRICES = [
     *each("linalg_eigh _linalg_eigh", 2, lambda op, x, i: op(x @ x.t())[0]),
     *each("linalg_svd _linalg_svd", 1, lambda op, x, i: op(x)[1]),
     *each("linalg_solve_ex", 0, lambda op, x, i: op(x[:, :4], x)[0]),
-    *each("linalg_solve_triangular", 0, lambda op, x, i: op(x[:, :4], x, upper=True)),
 ]
 
 LAYERS = [
