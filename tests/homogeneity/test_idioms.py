@@ -53,10 +53,6 @@ def _one_half_of_ones(x):
 
 
 ACCEPTED = {
-    "rotary halves of new memory": _rotary,
-    "halves of new memory": _halves,
-    "columns of new memory": _columns,
-    "map": lambda x: torch._higher_order_ops.map(lambda row: row * row.norm(), x),
     "vmap": lambda x: torch.vmap(lambda row: row * row.norm())(x),
     "vmap of a layer": lambda x: torch.vmap(LAYER)(x),
     "func.grad": lambda x: torch.func.grad(lambda z: (LAYER(z).relu() ** 3).sum())(x),
@@ -66,7 +62,6 @@ ACCEPTED = {
 }
 REFUSED = {
     "one half of new memory and ones": _one_half_of_ones,
-    "map with a constant": lambda x: torch._higher_order_ops.map(lambda row: row + ONES, x),
     "vmap of gelu": lambda x: torch.vmap(F.gelu)(x),
     "vmap of a bias": lambda x: torch.vmap(lambda row: row + ONES)(x),
     "func.grad of exp": lambda x: torch.func.grad(lambda z: z.exp().sum())(x),
@@ -76,19 +71,23 @@ REFUSED = {
     "float8": lambda x: x.to(torch.float8_e4m3fn).double(),
     "float8 by copying": lambda x: torch.zeros(4, 6, dtype=torch.float8_e5m2).copy_(1000 * x).double(),
 }
-#: Of one degree, and refused on purpose: operators that networks do not use have no rule.
-OUTSIDE_THE_TABLE = {
+#: Of one degree, and refused on purpose: operators that networks do not use have no rule, and which parts of
+#: `torch.empty` have been written is not followed.
+TOO_CAUTIOUS = {
+    "columns of new memory": _columns,
+    "halves of new memory": _halves,
+    "rotary halves of new memory": _rotary,
     "entropy of shares": lambda x: torch.special.xlogy(x.abs(), x.abs() / x.abs().sum()),
-    "least squares": lambda x: torch.linalg.pinv(x) @ x @ x.t() @ x,
+    "least squares": lambda x: torch.linalg.pinv(x) @ x @ x.t(),
     "triangle": lambda x: torch.linalg.solve_triangular(x[:, :4] @ x[:, :4], x**3, upper=True),
     "polar": lambda x: torch.view_as_real(torch.polar(x.abs(), torch.atan2(x, x.flip(0)))),
 }
 
 
-@pytest.mark.parametrize("name", OUTSIDE_THE_TABLE)
-def test_outside_the_table(name):
-    assert not certify(OUTSIDE_THE_TABLE[name], X).ok
-    fits, error = scales(OUTSIDE_THE_TABLE[name], (X,), 1.0)
+@pytest.mark.parametrize("name", TOO_CAUTIOUS)
+def test_too_cautious(name):
+    assert not certify(TOO_CAUTIOUS[name], X).ok
+    fits, error = scales(TOO_CAUTIOUS[name], (X,), 1.0)
     assert fits, error
 
 

@@ -321,7 +321,7 @@ def _output(output: str | ConstantArgument, nodes: dict[str, fx.Node], interpret
 
 
 def _degree_of(value: Value) -> float | None:
-    if value.unknown or not value.sound or value.offset is not None or value.uninitialised is not None:
+    if value.unknown or not value.sound or value.offset is not None:
         return None
     return float("inf") if value.is_zero() else value.degree
 

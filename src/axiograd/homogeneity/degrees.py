@@ -80,8 +80,6 @@ class Value:
     exact: bool = True
     #: The value is `offset` plus something of degree `degree` (only with a baseline).
     offset: Any = None
-    #: Which places of new memory have not been written yet.
-    uninitialised: Tensor | None = None
     #: The gradient passes here: the value changes with the input even while every gate is held.
     moves: bool = False
     #: Why it is not affine in the input while every gate is held: the operators that bend it, each with a reason.
@@ -99,10 +97,6 @@ class Value:
     def is_invariant(self) -> bool:
         """Degree 0, known or free."""
         return not self.unknown and (self.degree is None or same(self.degree, 0))
-
-    def initialised(self) -> "Value":
-        """As it is, or a constant where it is memory that was not written yet."""
-        return self if self.uninitialised is None else of_degree(0)
 
     def bare(self) -> "Value":
         """The degree alone, without where it came from."""

@@ -26,7 +26,6 @@ from axiograd.homogeneity.rules.call import Call, as_value, flatten
 from axiograd.homogeneity.rules.derivatives import require_derivative
 from axiograd.homogeneity.rules.registry import Rule
 from axiograd.homogeneity.rules.table import SLOPES, Slope
-from axiograd.homogeneity.rules.uninitialised import UNINITIALISED, new_memory, view_or_write
 from axiograd.homogeneity.tracing.cuts import is_training
 from axiograd.homogeneity.tracing.nodes import (
     argument,
@@ -56,6 +55,8 @@ _SCALING = {
     *(torch.float16, torch.bfloat16, torch.float32, torch.float64),
     *(torch.complex32, torch.complex64, torch.complex128),
 }
+#: Their result is whatever the memory held.
+UNINITIALISED = {f"aten::{name}" for name in ("empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided")}
 #: Operators that merely run a program.
 _WRAPPERS = {"wrap_with_set_grad_enabled", "wrap_with_autocast", "wrap", "tag_activation_checkpoint"}
 _BASELINE_FIX = "Subtract the baseline from the input first: x − b must be what the network sees."
@@ -96,13 +97,6 @@ class Walk:
         if is_training(node):
             # A batch norm in training writes its running statistics and does not read them.
             args[3:5] = [of_degree(0) if isinstance(a, Value) else a for a in args[3:5]]
-        values = list(flatten((args, kwargs)))
-        if any(v.uninitialised is not None for v in values):
-            followed = view_or_write(node, args)
-            if followed is not None:
-                return followed.after(values)
-            # Memory that is read before it was written holds numbers that do not scale.
-            args, kwargs = pytree.tree_map_only(Value, Value.initialised, (args, kwargs))
         return self._call(node, args, kwargs)
 
     def _call(self, node: fx.Node, args: list[Any], kwargs: dict[str, Any]) -> Known:
@@ -112,7 +106,8 @@ class Walk:
         if any(v.unknown for v in values):
             return _per_output(node, lambda _, __: UNKNOWN.after(values))
         if op_name(node) in UNINITIALISED:
-            return new_memory(node)
+            # Like a constant that is not zero, until all of it is overwritten.
+            return _constant(lambda: _garbage(node.meta["val"]), ("torch.empty",))
         if all(v.constant is not None for v in values) and not is_random(node):
             names = dict.fromkeys(name for v in values if v.constant is not None for name in v.constant.names)
             return _constant(lambda: _compute(node, args, kwargs), tuple(names))
@@ -248,9 +243,6 @@ class Walk:
             return _per_output(node, lambda _, __: bent)
         if name == "cond":
             return self._cond(call, args, bent)
-        if name == "map_impl":
-            # Every slice has the degree of the whole.
-            return tuple(v.after([bent]) for v in self._body(args[0], [*args[1], *args[2]]))
         call.report(
             f"The control flow of {name} is not followed by any rule.",
             "Unroll the loop, or move it out of the model.",
@@ -374,6 +366,14 @@ def _draws(node: fx.Node) -> bool:
 
 def _constant(compute: Callable[[], Any], names: tuple[str, ...]) -> Value:
     return Value(degree=0.0, constant=KnownConstant(compute, names))
+
+
+def _garbage(like: Tensor) -> Tensor | None:
+    """Numbers that stand for memory which was not written yet."""
+    sizes: list[Any] = list(like.shape)
+    if not like.is_floating_point() or not all(isinstance(size, int) for size in sizes):
+        return None
+    return torch.full(sizes, torch.nan, dtype=like.dtype)
 
 
 def _per_output(node: fx.Node, make: Callable[[int, Any], Value]) -> Known:

@@ -14,7 +14,7 @@ from torch import Tensor, fx
 
 from axiograd.homogeneity.degrees import Value
 from axiograd.homogeneity.rules.call import Call
-from axiograd.homogeneity.rules.origins import is_transpose, name_of, nonnegative
+from axiograd.homogeneity.rules.origins import is_transpose, name_of
 from axiograd.homogeneity.rules.registry import aten
 from axiograd.homogeneity.tracing.nodes import argument, shape_of
 
@@ -32,10 +32,25 @@ _HALF = (
 )
 
 
+#: Operators that are refused whenever one of these arguments depends on the input.
+_ALWAYS = {
+    "aten::as_strided_scatter": (("self", "src"), _OVERLAP),
+    "aten::embedding": (
+        ("weight",),
+        ("may leave out rows of a table that depends on the input.", "Index the table itself: table[indices]."),
+    ),
+    "aten::polar": (
+        ("abs",),
+        ("takes its radius to be nonnegative in the backward pass.", "Use torch.complex(r * cos, r * sin)."),
+    ),
+}
+
+
 def require_derivative(call: Call) -> None:
     """Report a call whose arguments depend on the input and whose backward is not the derivative."""
     check = CHECKS.get(call.name.rstrip("_"))
-    found = None if check is None else check(call)
+    arguments, refusal = _ALWAYS.get(call.name, ((), None))
+    found = refusal if _moves(call, *arguments) else None if check is None else check(call)
     if found is not None:
         call.report(f"{call.title} {found[0]}", found[1], kind="gradient")
 
@@ -151,11 +166,6 @@ def _unpool(call: Call) -> tuple[str, str] | None:
     return None if apart or (kernel == stride and max(dilation) == 1) else _OVERLAP
 
 
-@_check("as_strided_scatter")
-def _strided_write(call: Call) -> tuple[str, str] | None:
-    return _OVERLAP if _moves(call, "self", "src") else None
-
-
 # Reads that autograd does not follow
 
 
@@ -173,25 +183,6 @@ def _strided_read(call: Call) -> tuple[str, str] | None:
     if inside and base.is_contiguous():
         return None
     return "may read memory beyond its argument, where no gradient goes.", "Index, slice or unfold the tensor instead."
-
-
-@_check("embedding")
-def _embedding(call: Call) -> tuple[str, str] | None:
-    padding, scaled = call.get("padding_idx", -1), call.get("scale_grad_by_freq", default=False)
-    if not _moves(call, "weight") or (not scaled and isinstance(padding, int) and padding < 0):
-        return None
-    what = "scales gradients by frequency" if scaled else "gives no gradient to the row of padding_idx"
-    return f"reads a table that depends on the input, and {what}.", "Index the table itself: table[indices]."
-
-
-@_check("polar")
-def _radius(call: Call) -> tuple[str, str] | None:
-    if not _moves(call, "abs") or nonnegative(argument(call.node, "abs")):
-        return None
-    return (
-        "takes its radius to be nonnegative in the backward pass: where it is not, the gradient has the wrong sign.",
-        "Multiply by the rotation instead: torch.complex(r * cos, r * sin), or take abs of the radius.",
-    )
 
 
 @_check("_linalg_eigh linalg_eigh linalg_eigvalsh linalg_cholesky linalg_cholesky_ex cholesky linalg_pinv")

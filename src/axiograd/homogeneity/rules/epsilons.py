@@ -8,6 +8,7 @@ multiple of t entry by entry (of t − mean(t) for a variance).
     x / (x.norm(dim=-1, keepdim=True) + ε)    x * rsqrt(x.square().mean(-1, keepdim=True) + ε)    F.normalize(x)
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +28,9 @@ _SPREADS = frozenset(aten("var std"))
 _RESHAPED = frozenset(aten("view reshape _unsafe_view squeeze unsqueeze slice")) | COPIES
 _EXPANDED = frozenset(aten("expand expand_as broadcast_to"))
 #: Zero where their first argument is.
-_THROUGH_ZERO = frozenset(aten("abs neg square sqrt relu leaky_relu dropout div")) | COPIES
+_THROUGH_ZERO = frozenset(aten("abs neg relu leaky_relu dropout div")) | COPIES
+_EXPONENTS = {"aten::square": 2.0, "aten::sqrt": 0.5, "aten::rsqrt": -0.5, "aten::reciprocal": -1.0}
+_WITH_NUMBER = frozenset(aten("pow mul div"))
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,7 @@ def _judged(call: Call, degree: float, size: float, statistics: list[Statistic])
 def _statistics(node: Any) -> list[Statistic]:
     """What a value is a statistic of, in each way that it can be seen; nothing if it is none."""
     name = name_of(node)
-    if name in _RESHAPED or name == "aten::sqrt" or _is_positive_power(node) or _is_multiple(node):
+    if name in _RESHAPED or _exponent(node) > 0:
         return _statistics(node.args[0])
     tensor = node.args[0] if name in _SUMS | _NORMS | _SPREADS else None
     shape = sizes(tensor)
@@ -87,7 +90,7 @@ def _statistics(node: Any) -> list[Statistic]:
         return [Statistic(tensor, kept)] if isinstance(order, int | float) and order > 0 else []
     found = [Statistic(tensor, kept)] if nonnegative(tensor) else []
     # |t| and t² are zero where t is.
-    while found and (name_of(tensor) in aten("abs square sqrt") or _is_positive_power(tensor) or _is_square(tensor)):
+    while found and (name_of(tensor) == "aten::abs" or _exponent(tensor) > 0 or _is_square(tensor)):
         tensor = tensor.args[0]
         found.append(Statistic(tensor, kept))
     return found
@@ -100,10 +103,9 @@ def _only_divides(node: fx.Node, statistic: Statistic, shape: list[str], *, inve
 
 def _divides(user: fx.Node, node: fx.Node, statistic: Statistic, shape: list[str], *, inverse: bool) -> bool:
     name = name_of(user)
-    if name == "aten::sqrt" or _is_positive_power(user) or _is_multiple(user):
-        return _only_divides(user, statistic, shape, inverse=inverse)
-    if not inverse and (name in {"aten::rsqrt", "aten::reciprocal"} or _is_negative_power(user)):
-        return _only_divides(user, statistic, shape, inverse=True)
+    exponent = _exponent(user)
+    if exponent > 0 or (exponent < 0 and not inverse):
+        return _only_divides(user, statistic, shape, inverse=inverse or exponent < 0)
     if name in _RESHAPED:
         return _only_divides(user, statistic, sizes(user) or [], inverse=inverse)
     # Each entry must meet the divisor that was made from its own row.
@@ -129,7 +131,7 @@ def _is_multiple_of(node: Any, statistic: Statistic) -> bool:
     name = name_of(node)
     if name == "aten::mul":
         return any(_is_multiple_of(factor, statistic) for factor in node.args)
-    return (name in _THROUGH_ZERO or _is_positive_power(node)) and _is_multiple_of(node.args[0], statistic)
+    return (name in _THROUGH_ZERO or _exponent(node) > 0) and _is_multiple_of(node.args[0], statistic)
 
 
 def _is_centred(node: fx.Node, statistic: Statistic) -> bool:
@@ -150,23 +152,16 @@ def _from_first(shape: list[str]) -> list[str]:
     return shape[start:]
 
 
-def _is_positive_power(node: Any) -> bool:
-    return name_of(node) == "aten::pow" and isinstance(node.args[1], int | float) and node.args[1] > 0
-
-
-def _is_negative_power(node: Any) -> bool:
-    return name_of(node) == "aten::pow" and isinstance(node.args[1], int | float) and node.args[1] < 0
+def _exponent(node: Any) -> float:
+    """The power that an operator raises its argument to, times a positive number; 0 for any other operator."""
+    name = name_of(node)
+    if name in _EXPONENTS:
+        return _EXPONENTS[name]
+    number = node.args[1] if name in _WITH_NUMBER else None
+    if not isinstance(number, int | float) or argument(node, "rounding_mode") is not None:
+        return 0.0
+    return number if name == "aten::pow" else float(0 < number < math.inf)
 
 
 def _is_square(node: Any) -> bool:
     return name_of(node) == "aten::mul" and node.args[0] is node.args[1]
-
-
-def _is_multiple(node: Any) -> bool:
-    """Times or over a positive number."""
-    return (
-        name_of(node) in {"aten::mul", "aten::div"}
-        and isinstance(node.args[1], int | float)
-        and 0 < node.args[1] < float("inf")
-        and argument(node, "rounding_mode") is None
-    )
