@@ -104,7 +104,9 @@ class Walk:
         if _draws(node):
             self.report.assume(DRAWS_FIXED)
         if any(v.unknown for v in values):
-            return _per_output(node, lambda _, __: UNKNOWN.after(values))
+            unknown = UNKNOWN.after(values)
+            bends = unknown.bends or ((node, "Nothing is known about its arguments."),)
+            return _per_output(node, lambda _, __: replace(unknown, bends=bends))
         if op_name(node) in UNINITIALISED:
             # Like a constant that is not zero, until all of it is overwritten.
             return _constant(lambda: _garbage(node.meta["val"]), ("torch.empty",))
@@ -251,7 +253,7 @@ class Walk:
         return _per_output(node, lambda _, __: UNKNOWN.after([bent]))
 
     def _cond(self, call: Call, args: list[Any], bent: Value) -> tuple[Value, ...]:
-        condition, yes, no, operands = args
+        _, yes, no, operands = args
         results = []
         for a, b in zip(self._body(yes, operands), self._body(no, operands), strict=True):
             if a.offset is not None or b.offset is not None:
@@ -261,7 +263,7 @@ class Walk:
                     kind="constant",
                 )
             joined = call.join(a, b)
-            results.append(replace(joined, sound=call.sound).after([a, b, condition, bent]))
+            results.append(replace(joined, sound=call.sound).after([a, b, bent]))
         return tuple(results)
 
     def _body(self, body: fx.GraphModule, operands: list[Any]) -> tuple[Any, ...]:
