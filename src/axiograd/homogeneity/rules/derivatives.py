@@ -30,8 +30,6 @@ _HALF = (
     "reads one half of a matrix that is not known to be symmetric, and gives the gradient to both.",
     "Make it symmetric where it is used: (A + A.mT) / 2, or X @ X.mT.",
 )
-
-
 #: Operators that are refused whenever one of these arguments depends on the input.
 _ALWAYS = {
     "aten::as_strided_scatter": (("self", "src"), _OVERLAP),
@@ -117,8 +115,8 @@ def _distinct(call: Call, index: Any, dim: int, size: Any) -> bool:
         return not bool((numbers.sort(dim).values.diff(dim=dim) == 0).any())
     if name_of(index) == "aten::expand" and _same_size(index, dim, shape):
         return _distinct(call, index.args[0], dim - len(shape), size)
-    if name_of(index) in {"aten::arange", "aten::randperm"}:
-        return True
+    if name_of(index) == "aten::arange":
+        return bool(argument(index, "start", 0) == 0 and argument(index, "step", 1) == 1)
     order = index if name_of(index) == "aten::argsort" else _source_of_indices(index, "aten::sort", "aten::topk")
     along = None if order is None else argument(order, "dim", -1)
     return isinstance(along, int) and along % len(shape) == dim
@@ -154,7 +152,7 @@ def _unpool(call: Call) -> tuple[str, str] | None:
     if not _moves(call, "self"):
         return None
     index = argument(call.node, "indices")
-    while name_of(index) in aten("squeeze unsqueeze view reshape"):
+    while name_of(index) in aten("squeeze unsqueeze"):
         index = index.args[0]
     pool = _source_of_indices(index, *aten("max_pool1d_with_indices max_pool2d_with_indices max_pool3d_with_indices"))
     if pool is None:
