@@ -33,10 +33,6 @@ _HALF = (
 #: Operators that are refused whenever one of these arguments depends on the input.
 _ALWAYS = {
     "aten::as_strided_scatter": (("self", "src"), _OVERLAP),
-    "aten::embedding": (
-        ("weight",),
-        ("may leave out rows of a table that depends on the input.", "Index the table itself: table[indices]."),
-    ),
     "aten::polar": (
         ("abs",),
         ("takes its radius to be nonnegative in the backward pass.", "Use torch.complex(r * cos, r * sin)."),
@@ -181,6 +177,17 @@ def _strided_read(call: Call) -> tuple[str, str] | None:
     if inside and base.is_contiguous():
         return None
     return "may read memory beyond its argument, where no gradient goes.", "Index, slice or unfold the tensor instead."
+
+
+@_check("embedding")
+def _embedding(call: Call) -> tuple[str, str] | None:
+    whole = call.get("padding_idx", -1) == -1 and not call.get("scale_grad_by_freq", default=False)
+    if whole or not _moves(call, "weight"):
+        return None
+    return (
+        "reads a table that depends on the input, and gives its gradient to some rows only, or scaled.",
+        "Index the table itself: table[indices].",
+    )
 
 
 @_check("_linalg_eigh linalg_eigh linalg_eigvalsh linalg_cholesky linalg_cholesky_ex cholesky linalg_pinv")
