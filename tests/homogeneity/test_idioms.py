@@ -53,39 +53,39 @@ def _one_half_of_ones(x):
 
 
 ACCEPTED = {
-    "rotary halves of new memory": _rotary,
-    "halves of new memory": _halves,
-    "columns of new memory": _columns,
-    "entropy of shares": lambda x: torch.special.xlogy(x.abs(), x.abs() / x.abs().sum()),
-    "xlog1py": lambda x: torch.special.xlog1py(x, unit(x).abs()),
-    "least squares": lambda x: torch.linalg.pinv(x) @ x @ x.t() @ x,
-    "map": lambda x: torch._higher_order_ops.map(lambda row: row * row.norm(), x),
-    "unit triangle of degree 0": lambda x: torch.linalg.solve_triangular(
-        unit(x)[:, :4], x, upper=True, unitriangular=True
-    ),
-    "triangle": lambda x: torch.linalg.solve_triangular(x[:, :4] @ x[:, :4], x**3, upper=True),
     "vmap": lambda x: torch.vmap(lambda row: row * row.norm())(x),
     "vmap of a layer": lambda x: torch.vmap(LAYER)(x),
     "half precision": lambda x: x.half().double(),
 }
 REFUSED = {
     "one half of new memory and ones": _one_half_of_ones,
-    "xlogy": lambda x: torch.xlogy(x, x.abs()),
-    "an absolute tolerance": lambda x: torch.linalg.pinv(x, atol=1.5) @ x @ x.t(),
-    "map with a constant": lambda x: torch._higher_order_ops.map(lambda row: row + ONES, x),
     "vmap of gelu": lambda x: torch.vmap(F.gelu)(x),
     "vmap of a bias": lambda x: torch.vmap(lambda row: row + ONES)(x),
     "func.grad of exp": lambda x: torch.func.grad(lambda z: z.exp().sum())(x),
-    "unit triangle": lambda x: torch.linalg.solve_triangular(x[:, :4], x**2, upper=True, unitriangular=True),
-    "unit triangle of zeros": lambda x: (
-        x + torch.linalg.solve_triangular(0 * x[:, :4], torch.ones_like(x), upper=True, unitriangular=True)
-    ),
     "batch norm whose weight moves": lambda x: F.batch_norm(unit(x), 0 * ONES, ONES, x[0], ONES),
     "recurrence with biases from zeros": lambda x: x + RNN(torch.zeros_like(x))[0],
     "distance between zeros": lambda x: x[:, 0] + F.pairwise_distance(0 * x, 0 * x, eps=0.5),
     "float8": lambda x: x.to(torch.float8_e4m3fn).double(),
     "float8 by copying": lambda x: torch.zeros(4, 6, dtype=torch.float8_e5m2).copy_(1000 * x).double(),
 }
+#: Of one degree, and refused on purpose: operators that networks do not use have no rule, and which parts of
+#: `torch.empty` have been written is not followed.
+TOO_CAUTIOUS = {
+    "columns of new memory": _columns,
+    "halves of new memory": _halves,
+    "rotary halves of new memory": _rotary,
+    "entropy of shares": lambda x: torch.special.xlogy(x.abs(), x.abs() / x.abs().sum()),
+    "least squares": lambda x: torch.linalg.pinv(x) @ x @ x.t(),
+    "triangle": lambda x: torch.linalg.solve_triangular(x[:, :4] @ x[:, :4], x**3, upper=True),
+    "polar": lambda x: torch.view_as_real(torch.polar(x.abs(), torch.atan2(x, x.flip(0)))),
+}
+
+
+@pytest.mark.parametrize("name", TOO_CAUTIOUS)
+def test_too_cautious(name):
+    assert not certify(TOO_CAUTIOUS[name], X).ok
+    fits, error = scales(TOO_CAUTIOUS[name], (X,), 1.0)
+    assert fits, error
 
 
 @pytest.mark.parametrize("name", ACCEPTED)

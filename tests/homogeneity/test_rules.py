@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from axiograd.homogeneity import certify
-from axiograd.homogeneity.rules.blank import UNINITIALISED
 from axiograd.homogeneity.rules.registry import RULES
+from axiograd.homogeneity.walk import UNINITIALISED
 from support.certificates.cases import inputs
 from support.certificates.layer_cases import GROUPS
 from support.certificates.met import names_met

@@ -22,10 +22,8 @@ from axiograd._state import (
 )
 from axiograd._typing import Inputs
 from axiograd.homogeneity.certificate import Certificate, Violation
-from axiograd.homogeneity.domain import KnownConstant, Value, number, of_degree, same
+from axiograd.homogeneity.degrees import KnownConstant, Value, number, of_degree, same
 from axiograd.homogeneity.findings import Findings
-from axiograd.homogeneity.interpret import Interpreter
-from axiograd.homogeneity.piecewise import curved_operators
 from axiograd.homogeneity.probe import ModelProbe, require_numbers, tensors_of
 from axiograd.homogeneity.refutation import attempt, epsilon_error, example_probe, quiet_and_eager, wrong_gradient
 from axiograd.homogeneity.rules.call import LIFT_FIX
@@ -34,6 +32,7 @@ from axiograd.homogeneity.tracing.failure import explain_failure, fails_itself
 from axiograd.homogeneity.tracing.program import Program, trace
 from axiograd.homogeneity.tracing.sizes import Sizes
 from axiograd.homogeneity.tracing.surroundings import attributes_restored, draws_noticed, own_generator, randomness
+from axiograd.homogeneity.walk import Walk, not_piecewise_linear
 
 FINITE = "values stay finite, no hook changes a gradient, and rules added by hand are right"
 
@@ -106,14 +105,14 @@ def prove(model: Callable[..., Any], arguments: Leaves, *, axes: tuple[int, ...]
         if program is not None:
             if any(isinstance(o, torch.Generator) for o in program.objects.values()):
                 report.add(own_generator())
-            interpreter = Interpreter(program.graph_module, report)
+            interpreter = Walk(program.graph_module, report)
             outputs = _walk(program, arguments, interpreter, consulted)
             visits = interpreter.visits
         degrees = tuple(_degree_of(value) for value, _ in outputs)
         floating = [d for d, (_, is_floating) in zip(degrees, outputs, strict=True) if is_floating]
         degree = _verdict(floating, report, traced=bool(outputs))
         exact = all(value.exact for value, _ in outputs) and bool(outputs)
-        curved = _curved(program, arguments, report)
+        curved = _curved(outputs, report)
         if program is not None and degree is not None and not report.violations:
             error = 0.0
             if by_hand or probe or not exact:
@@ -250,16 +249,14 @@ def _leaves_behind(model: Callable[..., Any], arguments: Leaves) -> Iterator[Ten
     yield from (step.variable for step in _steps(output) if hasattr(step, "variable"))
 
 
-def _curved(program: Program | None, arguments: Leaves, report: Findings) -> tuple[Violation, ...]:
+def _curved(outputs: list[tuple[Value, bool]], report: Findings) -> tuple[Violation, ...]:
     """What keeps the model from being piecewise linear with the gradient that autograd has of it."""
     unseen = tuple(v for v in report.violations if v.kind in {"export", "random", "gradient"})
-    if program is None or unseen:
-        return unseen
-    return curved_operators(program, {name for name, i in program.inputs.items() if arguments.leaves[i].scales})
+    return unseen or not_piecewise_linear(value for value, _ in outputs)
 
 
 def _walk(
-    program: Program, arguments: Leaves, interpreter: Interpreter, consulted: dict[str, Tensor]
+    program: Program, arguments: Leaves, interpreter: Walk, consulted: dict[str, Tensor]
 ) -> list[tuple[Value, bool]]:
     graph = program.graph_module.graph
     nodes = {node.name: node for node in graph.nodes}
@@ -304,7 +301,7 @@ def _input(leaf: Leaf) -> Value:
     return Value(degree=1.0, offset=leaf.baseline, moves=True)
 
 
-def _output(output: str | ConstantArgument, nodes: dict[str, fx.Node], interpreter: Interpreter) -> tuple[Value, bool]:
+def _output(output: str | ConstantArgument, nodes: dict[str, fx.Node], interpreter: Walk) -> tuple[Value, bool]:
     if isinstance(output, ConstantArgument):
         value = output.value
         return (number(value) if isinstance(value, int | float) else of_degree(0)), False
@@ -324,7 +321,7 @@ def _output(output: str | ConstantArgument, nodes: dict[str, fx.Node], interpret
 
 
 def _degree_of(value: Value) -> float | None:
-    if value.unknown or not value.sound or value.offset is not None or value.blank is not None:
+    if value.unknown or not value.sound or value.offset is not None:
         return None
     return float("inf") if value.is_zero() else value.degree
 

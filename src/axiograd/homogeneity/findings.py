@@ -9,26 +9,7 @@ from axiograd.homogeneity.tracing.nodes import title
 from axiograd.homogeneity.tracing.places import locate
 
 
-class Sink:
-    """Drops whatever rules send it: for those that are asked only for a sharper answer."""
-
-    def violation(self, node: fx.Node, **what: Any) -> None: ...
-    def epsilon(self, node: fx.Node, size: float) -> None: ...
-    def assume(self, text: str) -> None: ...
-    def exponent(self, names: tuple[str, ...]) -> None: ...
-
-
-class AssumptionsOnly(Sink):
-    """Passes on what is assumed, and nothing else."""
-
-    def __init__(self, report: Sink) -> None:
-        self._report = report
-
-    def assume(self, text: str) -> None:
-        self._report.assume(text)
-
-
-class Findings(Sink):
+class Findings:
     """What a certificate is made of."""
 
     def __init__(self) -> None:
@@ -39,8 +20,7 @@ class Findings(Sink):
         self.exponents: set[str] = set()
 
     def violation(self, node: fx.Node, **what: Any) -> None:
-        place = locate(node)
-        self.add(Violation(module=place.module, source=place.source, code=place.code, **what))
+        self.add(violation_at(node, **what))
 
     def add(self, violation: Violation) -> None:
         key = (violation.module, violation.op, violation.source, violation.reason)
@@ -53,9 +33,6 @@ class Findings(Sink):
     def assume(self, text: str) -> None:
         self._assumptions[text] = None
 
-    def exponent(self, names: tuple[str, ...]) -> None:
-        self.exponents.update(names)
-
     @property
     def violations(self) -> tuple[Violation, ...]:
         return tuple(self._violations.values())
@@ -67,3 +44,9 @@ class Findings(Sink):
     @property
     def assumptions(self) -> tuple[str, ...]:
         return tuple(self._assumptions)
+
+
+def violation_at(node: fx.Node, **what: Any) -> Violation:
+    """A violation with the module and the line of the user's code that the node comes from."""
+    place = locate(node)
+    return Violation(module=place.module, source=place.source, code=place.code, **what)

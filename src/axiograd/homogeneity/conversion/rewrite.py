@@ -35,8 +35,8 @@ from axiograd.homogeneity.conversion.scale import (
     whole_rms,
     without_padding,
 )
-from axiograd.homogeneity.interpret import result_degree
 from axiograd.homogeneity.rules import lookup
+from axiograd.homogeneity.walk import result_degree
 
 # ------------------------------------------------------------------------------------------------------------- degrees
 

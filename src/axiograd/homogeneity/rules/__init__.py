@@ -1,16 +1,4 @@
-"""One file per family of operators; importing them fills the registry."""
+"""What each operator does to degrees: a table, functions for the rest, and a decorator for your own."""
 
-from axiograd.homogeneity.rules import (
-    activation as activation,
-    attention as attention,
-    comparison as comparison,
-    elementwise as elementwise,
-    linalg as linalg,
-    linear as linear,
-    normalisation as normalisation,
-    random as random,
-    recurrent as recurrent,
-    reduction as reduction,
-    shape as shape,
-)
+from axiograd.homogeneity.rules import functions as functions, table as table
 from axiograd.homogeneity.rules.registry import lookup as lookup, rule as rule

@@ -1,14 +1,13 @@
-"""Rules by operator name; one line per operator to read, one decorator to add your own."""
+"""Rules by operator name, and the decorator that adds your own."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
-if TYPE_CHECKING:
-    from axiograd.homogeneity.domain import Value
-    from axiograd.homogeneity.rules.call import Call
+from axiograd.homogeneity.degrees import Value
+from axiograd.homogeneity.rules.call import Call
 
-Result: TypeAlias = "Value | float | tuple[Value | float, ...]"
-Rule: TypeAlias = "Callable[[Call], Result]"
+Result: TypeAlias = Value | float | tuple[Value | float, ...]
+Rule: TypeAlias = Callable[[Call], Result]
 R = TypeVar("R", bound=Rule)
 
 RULES: dict[str, Rule] = {}
@@ -55,7 +54,7 @@ def aten(names: str) -> tuple[str, ...]:
     return tuple(f"aten::{name}" for name in names.split())
 
 
-def lookup(name: str) -> "Rule | None":
+def lookup(name: str) -> Rule | None:
     """The rule of an operator; an in-place operator has the rule of its functional twin."""
     found = RULES.get(name)
     if found is None and name.endswith("_"):

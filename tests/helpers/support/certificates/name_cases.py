@@ -16,10 +16,10 @@ MEAN, VARIANCE = torch.zeros(3, dtype=torch.float64), torch.ones(3, dtype=torch.
 WEIGHTS = [0.3 * signed(5, 6), 0.3 * signed(5, 5)]
 
 
-def each(names, degree, call):
+def each(names, degree, call, **more):
     """One case per name, for names that are called alike."""
     operators = {name: getattr(ATEN, name) for name in names.split()}
-    return [case(name, partial(call, op), degree) for name, op in operators.items()]
+    return [case(name, partial(call, op), degree, **more) for name, op in operators.items()]
 
 
 def _complex(x):
@@ -83,7 +83,12 @@ SAME = [
     *each("unbind_copy", 1, lambda op, x, i: op(x)[1]),
     *each("repeat_interleave", 1, lambda op, x, i: op(x, 2)),
     *each("as_strided as_strided_copy", 1, lambda op, x, i: op(x, [4, 2], [6, 3])),
-    *each("as_strided_scatter", 1, lambda op, x, i: op(torch.zeros_like(x), x[:, :2], [4, 2], [6, 3])),
+    *each(
+        "as_strided_scatter",
+        None,
+        lambda op, x, i: op(torch.zeros_like(x), x[:, :2], [4, 2], [6, 3]),
+        conservative=True,
+    ),
     *each("index_select", 1, lambda op, x, i: op(x, 1, INDEX)),
     *each("_unsafe_index", 1, lambda op, x, i: op(x, [None, INDEX])),
     *each("_unsafe_index_put", 1, lambda op, x, i: op(x, [None, INDEX], 2 * x)),
@@ -131,10 +136,12 @@ CONSTANTS = [
     *each("multinomial", 1, lambda op, x, i: x * op(POSITIVE + x[0] * 0, 6)),
     *each("poisson", None, lambda op, x, i: op(x.abs() * 50)),
     *each("dropout feature_dropout", 1, lambda op, x, i: op(i, 0.5, True)),
-    *each("alpha_dropout feature_alpha_dropout", None, lambda op, x, i: op(i, 0.5, True)),
     *each("rrelu_with_noise", 1, lambda op, x, i: op(x, torch.ones_like(x), 0.1, 0.3, True)),
     *each("rrelu_with_noise_functional", 1, lambda op, x, i: op(x, torch.ones_like(x), 0.1, 0.3, True)[0]),
 ]
+
+#: Operators without a rule, which torch takes apart: then everything else is, too.
+DECOMPOSED = each("alpha_dropout feature_alpha_dropout", None, lambda op, x, i: op(i, 0.5, True))
 
 CURVED = [
     *each(
@@ -145,8 +152,7 @@ CURVED = [
         lambda op, x, i: op(x),
     ),
     *each("polygamma", None, lambda op, x, i: op(1, x.abs())),
-    *each("logaddexp2 special_xlog1py", None, lambda op, x, i: op(x, x.abs())),
-    *each("xlogy special_xlogy", 1, lambda op, x, i: op(x, unit(x).abs())),
+    *each("logaddexp2", None, lambda op, x, i: op(x, x.abs())),
     *each("matrix_exp linalg_matrix_exp", None, lambda op, x, i: op(x[:, :4])),
     *each("_softmax _log_softmax", None, lambda op, x, i: op(x, 1, False)),
     *each("_safe_softmax", None, lambda op, x, i: op(x, 1)),
@@ -211,14 +217,13 @@ PRODUCTS = [
 ]
 
 MATRICES = [
-    *each("inverse linalg_pinv", -1, lambda op, x, i: (op.atol_rtol_float if op is ATEN.linalg_pinv else op)(x[:, :4])),
+    *each("inverse", -1, lambda op, x, i: op(x[:, :4])),
     *each("linalg_inv_ex", -1, lambda op, x, i: op(x[:, :4])[0]),
     *each("_linalg_det", 4, lambda op, x, i: op(x[:, :4])[0]),
     *each("linalg_cholesky_ex", 1, lambda op, x, i: op(x @ x.t())[0]),
     *each("linalg_eigh _linalg_eigh", 2, lambda op, x, i: op(x @ x.t())[0]),
     *each("linalg_svd _linalg_svd", 1, lambda op, x, i: op(x)[1]),
     *each("linalg_solve_ex", 0, lambda op, x, i: op(x[:, :4], x)[0]),
-    *each("linalg_solve_triangular", 0, lambda op, x, i: op(x[:, :4], x, upper=True)),
 ]
 
 LAYERS = [
@@ -254,5 +259,6 @@ LAYERS = [
 
 BY_NAME = {
     "names: plain": PLAIN, "names": SAME, "names: constants": CONSTANTS, "names: curved": CURVED,
+    "names: decomposed": DECOMPOSED,
     "names: decisions": DECISIONS, "names: products": PRODUCTS, "names: matrices": MATRICES, "names: layers": LAYERS,
 }  # fmt: skip

@@ -1,54 +1,50 @@
-"""Abstract values: what the certificate knows about each tensor of a program.
+"""The algebra of degrees: what the certificate knows about each tensor of a program.
 
-A value v has degree k when v(αx) = αᵏ·v(x) for every α > 0. Constants have degree 0. A value made of 0 and ±∞
-only is its own multiple by every α, so it has every degree at once; we call it free.
+A value v has degree k if v(αx) = αᵏ·v(x) for every α > 0. Constants have degree 0. Degrees add in products, multiply
+in powers, and must agree in sums. A value made of 0 and ±∞ only is its own multiple by every α, so it has every degree
+at once: it is *free*. That makes ∞ a safe divisor: x/∞ is 0, whatever the degree of x.
 """
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 
 #: Degrees closer than this are one degree; exponents such as 1/3 are not exact in binary.
 DEGREE_TOLERANCE = 1e-12
 
 
 class KnownConstant:
-    """A known tensor, computed only when a rule asks for its numbers."""
+    """A tensor or number that no input reaches, computed only when a rule asks for it."""
 
     def __init__(self, compute: Callable[[], Any], names: tuple[str, ...] = ()) -> None:
-        self._compute, self.names = compute, names
+        self._compute = compute
+        #: Parameters and buffers that it was made from.
+        self.names = names
 
     @cached_property
-    def _value(self) -> Any:
+    def value(self) -> Any:
+        """The number(s), or None where they cannot be had (meta device, symbolic sizes)."""
         with torch.no_grad():
             return self._compute()
 
-    def value(self) -> Any:
-        """The number(s), or None where they cannot be had (meta device, symbolic sizes)."""
-        return self._value
-
     @cached_property
-    def _zero(self) -> bool:
-        return _all(self._value, lambda t: t == 0)
-
     def is_zero(self) -> bool:
-        return self._zero
+        return _all(self.value, lambda t: t == 0)
 
     @cached_property
-    def _free(self) -> bool:
-        return _all(self._value, lambda t: t == 0 if t.is_complex() else (t == 0) | t.isinf())
-
     def is_free(self) -> bool:
         """Only 0 and ±∞."""
-        return self._free
+        return _all(self.value, lambda t: t == 0 if t.is_complex() else (t == 0) | t.isinf())
 
-    def uniform(self) -> float | None:
+    @cached_property
+    def number(self) -> float | None:
         """The one number that all entries are, or None."""
-        value = self.value()
+        value = self.value
         if isinstance(value, bool | int | float):
             return float(value)
         if not isinstance(value, Tensor) or value.is_meta or value.numel() == 0 or value.is_complex():
@@ -84,33 +80,44 @@ class Value:
     exact: bool = True
     #: The value is `offset` plus something of degree `degree` (only with a baseline).
     offset: Any = None
-    #: Depends on an input that scales, through floating-point numbers: the gradient passes here.
+    #: The gradient passes here: the value changes with the input even while every gate is held.
     moves: bool = False
-    #: Which places of new memory have not been written yet.
-    blank: Tensor | None = None
+    #: Why it is not affine in the input while every gate is held: the operators that bend it, each with a reason.
+    bends: tuple[tuple[fx.Node, str], ...] = ()
 
     def is_zero(self) -> bool:
-        return self.zero or (self.constant is not None and self.constant.is_zero())
+        return self.zero or (self.constant is not None and self.constant.is_zero)
 
     def is_free(self) -> bool:
         """Every degree at once; asks a constant for its numbers."""
         if self.unknown:
             return False
-        return self.degree is None or (self.constant is not None and self.constant.is_free())
+        return self.degree is None or (self.constant is not None and self.constant.is_free)
 
-    @property
-    def is_constant(self) -> bool:
-        return self.constant is not None
+    def is_invariant(self) -> bool:
+        """Degree 0, known or free."""
+        return not self.unknown and (self.degree is None or same(self.degree, 0))
 
-    def marked(self, *, sound: bool, exact: bool, moves: bool) -> "Value":
-        if (self.sound, self.exact, self.moves) == (sound, exact, moves):
-            return self
-        return replace(self, sound=sound, exact=exact, moves=moves)
+    def bare(self) -> "Value":
+        """The degree alone, without where it came from."""
+        return Value(degree=self.degree, zero=self.zero, unknown=self.unknown)
+
+    def after(self, values: Iterable["Value"]) -> "Value":
+        """The same, with what lies upstream of it in these values."""
+        values = [self, *values]
+        bent = {id(v.bends): v.bends for v in values if v.bends}
+        return replace(
+            self,
+            sound=all(v.sound for v in values),
+            exact=all(v.exact for v in values),
+            moves=any(v.moves for v in values),
+            bends=next(iter(bent.values())) if len(bent) == 1 else tuple(dict.fromkeys(chain(*bent.values()))),
+        )
 
 
 ZERO = Value(degree=None, zero=True)
 FREE = Value(degree=None)
-UNKNOWN = Value(degree=None, unknown=True)
+UNKNOWN = Value(degree=None, unknown=True, sound=False)
 
 
 def of_degree(degree: float) -> Value:
@@ -120,7 +127,7 @@ def of_degree(degree: float) -> Value:
 def number(value: complex) -> Value:
     """A Python number in the program."""
     constant = KnownConstant(lambda: value)
-    return Value(degree=None if constant.is_free() else 0.0, zero=value == 0, constant=constant)
+    return Value(degree=None if constant.is_free else 0.0, zero=value == 0, constant=constant)
 
 
 def same(a: float, b: float) -> bool:
@@ -137,46 +144,52 @@ class Conflict:
 
 
 def join(values: Iterable[Value]) -> Value | Conflict:
-    """The one degree of several values that are added, compared or put side by side."""
+    """The one degree of several values that are added, compared or put side by side.
+
+    >>> join([of_degree(2), of_degree(2), number(0)]).degree
+    2.0
+    >>> join([of_degree(2), of_degree(1)]).degrees
+    (1.0, 2.0)
+    """
     everything = list(values)
     scaling = [v for v in everything if v.degree is not None]
-    if not _agree(scaling) or (scaling and all(v.is_constant for v in scaling)):
-        scaling = [v for v in scaling if not (v.is_constant and v.is_free())]
+    if not _agree(scaling) or (scaling and all(v.constant is not None for v in scaling)):
+        # Numbers are looked at only where they decide.
+        scaling = [v for v in scaling if v.constant is None or not v.is_free()]
     if not scaling:
         return ZERO if all(v.is_zero() for v in everything) else FREE
     if _agree(scaling):
-        return of_degree(_degree(scaling[0]))
-    moving = [v for v in scaling if not v.is_constant]
-    degrees = tuple(sorted({_degree(v) for v in moving}))
-    return Conflict(
-        degree=degrees[-1],
-        constants=tuple(v for v in scaling if v.is_constant),
-        degrees=degrees,
-    )
+        return of_degree(scaling[0].degree or 0.0)
+    degrees = tuple(sorted({v.degree or 0.0 for v in scaling if v.constant is None}))
+    return Conflict(degrees[-1], tuple(v for v in scaling if v.constant is not None), degrees)
 
 
 def product(values: Iterable[Value]) -> Value:
-    """Degrees add; zero times anything is zero."""
+    """Degrees add; zero times anything is zero.
+
+    >>> product([of_degree(2), of_degree(1)]).degree
+    3.0
+    """
     everything = list(values)
     if any(v.zero for v in everything):
         return ZERO
     if any(v.degree is None for v in everything):
         return FREE
-    return of_degree(sum(_degree(v) for v in everything))
+    return of_degree(sum(v.degree or 0.0 for v in everything))
 
 
 def power(value: Value, exponent: float) -> Value:
-    """Degrees multiply."""
+    """Degrees multiply.
+
+    >>> power(of_degree(3), -0.5).degree
+    -1.5
+    """
     if exponent == 0:
         return of_degree(0)
     if value.degree is None:
         return ZERO if value.zero and exponent > 0 else FREE
-    return of_degree(_degree(value) * exponent)
-
-
-def _degree(value: Value) -> float:
-    return 0.0 if value.degree is None else value.degree
+    return of_degree(value.degree * exponent)
 
 
 def _agree(values: list[Value]) -> bool:
-    return all(same(_degree(v), _degree(values[0])) for v in values)
+    return all(same(v.degree or 0.0, values[0].degree or 0.0) for v in values)
