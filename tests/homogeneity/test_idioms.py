@@ -1,4 +1,3 @@
-# ruff: noqa: PLW0108 - a transform is what these models apply
 """What people write and what looks like it: accepted where brute force agrees, refused where it refutes."""
 
 import pytest
@@ -11,6 +10,7 @@ from support.certificates.oracle import refutes_every_degree, scales
 
 X = torch.randn(4, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 ONES = torch.ones(6, dtype=torch.float64)
+torch.manual_seed(0)
 LAYER = nn.Linear(6, 6, bias=False).double()
 RNN = nn.RNN(6, 6, nonlinearity="relu").double()
 
@@ -64,11 +64,6 @@ ACCEPTED = {
         unit(x)[:, :4], x, upper=True, unitriangular=True
     ),
     "triangle": lambda x: torch.linalg.solve_triangular(x[:, :4] @ x[:, :4], x**3, upper=True),
-    "vmap": lambda x: torch.vmap(lambda row: row * row.norm())(x),
-    "vmap of a layer": lambda x: torch.vmap(LAYER)(x),
-    "func.grad": lambda x: torch.func.grad(lambda z: (LAYER(z).relu() ** 3).sum())(x),
-    "vmap of func.grad": lambda x: torch.vmap(torch.func.grad(lambda row: (LAYER(row).relu() ** 3).sum()))(x),
-    "jacrev": lambda x: torch.vmap(torch.func.jacrev(lambda row: LAYER(row).relu() ** 2))(x),
     "half precision": lambda x: x.half().double(),
 }
 REFUSED = {
@@ -76,9 +71,6 @@ REFUSED = {
     "xlogy": lambda x: torch.xlogy(x, x.abs()),
     "an absolute tolerance": lambda x: torch.linalg.pinv(x, atol=1.5) @ x @ x.t(),
     "map with a constant": lambda x: torch._higher_order_ops.map(lambda row: row + ONES, x),
-    "vmap of gelu": lambda x: torch.vmap(F.gelu)(x),
-    "vmap of a bias": lambda x: torch.vmap(lambda row: row + ONES)(x),
-    "func.grad of exp": lambda x: torch.func.grad(lambda z: z.exp().sum())(x),
     "unit triangle": lambda x: torch.linalg.solve_triangular(x[:, :4], x**2, upper=True, unitriangular=True),
     "unit triangle of zeros": lambda x: (
         x + torch.linalg.solve_triangular(0 * x[:, :4], torch.ones_like(x), upper=True, unitriangular=True)
@@ -110,13 +102,3 @@ def test_refused(name):
 def test_memory_that_is_read_before_it_is_written():
     assert not certify(_one_half, X).ok
     assert not certify(lambda x: x + torch.empty_like(x), X).ok
-
-
-def test_a_cut_inside_a_transform_is_not_followed():
-    def cut(x):
-        return torch.vmap(lambda row: row * row.detach().norm())(x)
-
-    assert [violation.kind for violation in certify(cut, X).violations] == ["export"]
-    leaf = X.clone().requires_grad_()
-    (gradient,) = torch.autograd.grad(cut(leaf).sum(), leaf)
-    assert not torch.allclose((gradient * X).sum(), 2 * cut(X).sum())

@@ -10,8 +10,8 @@ from torch.nn import functional as F
 from axiograd._calls import read_leaves
 from axiograd.homogeneity import Certificate, certify
 from axiograd.homogeneity.piecewise import curved_operators
+from axiograd.homogeneity.program import trace
 from axiograd.homogeneity.rules.piecewise import PRODUCTS
-from axiograd.homogeneity.tracing.program import trace
 from support.certificates.cases import inputs
 from support.certificates.layer_cases import GROUPS
 

@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING, Any
 from torch import fx
 
 from axiograd.homogeneity.domain import UNKNOWN, Value, of_degree
+from axiograd.homogeneity.nodes import is_higher_order, placeholders
 from axiograd.homogeneity.rules.call import Call, flatten, is_invariant
-from axiograd.homogeneity.tracing.nodes import placeholders
-from axiograd.homogeneity.tracing.private_torch import is_higher_order
 
 if TYPE_CHECKING:
     from axiograd.homogeneity.interpret import Interpreter

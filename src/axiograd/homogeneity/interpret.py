@@ -12,13 +12,11 @@ from axiograd.homogeneity.baseline import follow_offset
 from axiograd.homogeneity.control_flow import interpret_body
 from axiograd.homogeneity.domain import UNKNOWN, KnownConstant, Value, of_degree
 from axiograd.homogeneity.findings import AssumptionsOnly, Findings, Sink
+from axiograd.homogeneity.nodes import attribute, is_operator, is_random, is_training, op_name, schema_of, title
 from axiograd.homogeneity.rules import lookup
 from axiograd.homogeneity.rules.backward import require_derivative
 from axiograd.homogeneity.rules.blank import UNINITIALISED, follow_blank, uninitialised
 from axiograd.homogeneity.rules.call import Call, as_value, flatten, is_invariant
-from axiograd.homogeneity.tracing.cuts import is_training
-from axiograd.homogeneity.tracing.nodes import attribute, is_random, op_name, schema_of, title
-from axiograd.homogeneity.tracing.private_torch import is_operator
 
 #: What a node stands for: a value, or a tuple of them.
 Known: TypeAlias = Any

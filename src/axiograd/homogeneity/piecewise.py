@@ -13,13 +13,19 @@ from torch.utils import _pytree as pytree
 
 from axiograd.homogeneity.certificate import Violation
 from axiograd.homogeneity.control_flow import WRAPPERS
+from axiograd.homogeneity.nodes import (
+    ancestors,
+    argument,
+    bodies,
+    is_higher_order,
+    locate,
+    nodes_in,
+    op_name,
+    placeholders,
+    schema_of,
+)
+from axiograd.homogeneity.program import Program
 from axiograd.homogeneity.rules.piecewise import GATES, IN, LINEAR, LISTED, OF_REALS, PRODUCTS, STEPS
-from axiograd.homogeneity.tracing.aliases import bodies
-from axiograd.homogeneity.tracing.cuts import ancestors
-from axiograd.homogeneity.tracing.nodes import argument, nodes_in, op_name, placeholders, schema_of
-from axiograd.homogeneity.tracing.places import locate
-from axiograd.homogeneity.tracing.private_torch import is_higher_order
-from axiograd.homogeneity.tracing.program import Program
 
 _FIXED, _AFFINE, _CURVED = range(3)
 _FIX = "The held-gate step does not apply; the double backward pass does. ReLU, max pooling and the like are gates."

@@ -8,9 +8,8 @@ from typing import Any
 
 from torch import Tensor, fx
 
+from axiograd.homogeneity.nodes import argument, is_operator, is_random, op_name, shape_of
 from axiograd.homogeneity.rules.registry import aten
-from axiograd.homogeneity.tracing.nodes import argument, is_random, op_name, shape_of
-from axiograd.homogeneity.tracing.private_torch import is_operator
 
 _DEPTH = 10
 Labels = tuple[int | None, ...]

@@ -9,12 +9,12 @@ from typing import Any, TypeAlias
 
 from torch import Tensor
 
+from axiograd.homogeneity.nodes import argument
 from axiograd.homogeneity.rules.call import Call
 from axiograd.homogeneity.rules.distinct import disjoint_windows, distinct, distinct_together, no_overlap
 from axiograd.homogeneity.rules.registry import aten
 from axiograd.homogeneity.rules.sign import IS_NOTHING, sign
 from axiograd.homogeneity.rules.symmetric import symmetric
-from axiograd.homogeneity.tracing.nodes import argument
 
 #: What is wrong and what to do, or None.
 Check: TypeAlias = Callable[[Call], tuple[str, str] | None]

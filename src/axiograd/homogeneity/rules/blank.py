@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, fx
 
 from axiograd.homogeneity.domain import Conflict, Value, join, of_degree
+from axiograd.homogeneity.nodes import argument
 from axiograd.homogeneity.rules.axes import name_of, sizes
 from axiograd.homogeneity.rules.registry import aten
-from axiograd.homogeneity.tracing.nodes import argument
 
 #: Their result is whatever the memory held.
 UNINITIALISED = frozenset(aten("empty empty_like new_empty empty_strided new_empty_strided"))

@@ -7,7 +7,7 @@ from torch import fx
 
 from axiograd.homogeneity.domain import Conflict, Value, join, number, of_degree, product, same
 from axiograd.homogeneity.findings import Sink
-from axiograd.homogeneity.tracing.nodes import shape_of
+from axiograd.homogeneity.nodes import shape_of
 
 #: A larger "epsilon" is a constant like any other.
 LARGEST_EPSILON = 1e-3

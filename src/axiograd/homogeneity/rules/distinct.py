@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, fx
 
 from axiograd.homogeneity.domain import Value
+from axiograd.homogeneity.nodes import argument, shape_of
 from axiograd.homogeneity.rules.axes import MOVES, moved, name_of, sizes
-from axiograd.homogeneity.tracing.nodes import argument, shape_of
 
 Known = Mapping[fx.Node, Any]
 

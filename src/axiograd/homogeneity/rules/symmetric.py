@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, fx
 
 from axiograd.homogeneity.domain import Value
+from axiograd.homogeneity.nodes import argument, shape_of
 from axiograd.homogeneity.rules.axes import alike, name_of
 from axiograd.homogeneity.rules.registry import aten
-from axiograd.homogeneity.tracing.nodes import argument, shape_of
 
 Known = Mapping[fx.Node, Any]
 _DEPTH = 8

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from torch import fx
 
+from axiograd.homogeneity.nodes import argument
 from axiograd.homogeneity.rules.axes import (
     MOVES,
     Labels,
@@ -23,7 +24,6 @@ from axiograd.homogeneity.rules.axes import (
 )
 from axiograd.homogeneity.rules.registry import aten
 from axiograd.homogeneity.rules.sign import sign
-from axiograd.homogeneity.tracing.nodes import argument
 
 _DEPTH = 10
 #: Zero exactly where their argument is.
