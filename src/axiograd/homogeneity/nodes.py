@@ -237,7 +237,7 @@ def locate_error(error: BaseException) -> Location:
 
 
 def _is_library(file: str) -> bool:
-    return file.startswith(_TORCH) or Path(file).parent == _HERE
+    return file.startswith(_TORCH) or file.endswith("contextlib.py") or Path(file).parent == _HERE
 
 
 def _source(file: str, line: int) -> str:

@@ -25,7 +25,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
 from axiograd._calls import Leaves
-from axiograd._state import TRACE_LOCK, captured_modules
+from axiograd._state import TRACE_LOCK, attributes_restored, captured_modules
 from axiograd.homogeneity.nodes import (
     Memory,
     is_idle_dropout,
@@ -89,7 +89,9 @@ def trace(
         if any(t.is_inference() for t in (*module.parameters(), *module.buffers())):
             module = copy.deepcopy(module)  # tensors that were made in inference mode cannot be exported, copies can
         values = [_leave_inference(leaf.value) for leaf in arguments.leaves]
-        exported = _export(module, *arguments.rebuild(values), values, axes=() if static else axes)
+        args, kwargs = arguments.rebuild(values)
+        with _exportable(module, kwargs):
+            exported = _export(module, args, kwargs, values, axes=() if static else axes)
         _require_real(exported)
         original = exported.graph
         unknown = _without_rule(original)
@@ -146,7 +148,7 @@ def _functions(model: Callable[..., Any]) -> Iterator[FunctionType]:
         name = getattr(owner, "__module__", "") or getattr(owner, "__name__", "")
         if name.split(".")[0] in {"", "torch", "builtins"} or name.startswith("axiograd.homogeneity"):
             continue
-        members = [owner] if isinstance(owner, FunctionType) else vars(owner).values()
+        members = [owner] if isinstance(owner, FunctionType) else getattr(owner, "__dict__", {}).values()
         yield from (member for member in members if isinstance(member, FunctionType))
 
 
@@ -167,26 +169,26 @@ def _export(
     for tensor in tensors:
         collection[tensor] = {axis: Dim.AUTO for axis in axes if axis < tensor.dim()}
     try:
-        with _named_keywords(module, kwargs):
-            shapes = collection.dynamic_shapes(module, args, kwargs)
-            return export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
+        shapes = collection.dynamic_shapes(module, args, kwargs)
+        return export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
     except Exception:  # noqa: BLE001 - whatever the reason, an export with fewer free sizes decides
         return _export(module, args, kwargs, values, axes=axes[:-1])
 
 
 @contextlib.contextmanager
-def _named_keywords(module: nn.Module, kwargs: dict[str, Any]) -> Iterator[None]:
-    """Under a signature without `**`: torch.export counts what such a parameter takes twice, and frees no size."""
-    known = inspect.signature(module.forward).parameters
-    if all(one.kind is not one.VAR_KEYWORD for one in known.values()) or "forward" in vars(module):
-        yield
-        return
+def _exportable(module: nn.Module, kwargs: dict[str, Any]) -> Iterator[None]:
+    """With a forward that torch.export takes: attributes that it sets are put back before the export looks at them.
+
+    Its signature names what `**` takes, which the export counts twice otherwise, and frees no size.
+    """
+    original, patched = module.forward, "forward" in vars(module)
+    known = inspect.signature(original).parameters
     plain = [one for one in known.values() if one.kind is not one.VAR_KEYWORD]
     more = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in kwargs if name not in known]
-    original = module.forward
 
     def forward(*args: Any, **given: Any) -> Any:
-        return original(*args, **given)
+        with attributes_restored(module):
+            return original(*args, **given)
 
     forward.__signature__ = inspect.Signature([*plain, *more])  # type: ignore[attr-defined]  # where `inspect` looks
     vars(module)["forward"] = forward
@@ -194,6 +196,8 @@ def _named_keywords(module: nn.Module, kwargs: dict[str, Any]) -> Iterator[None]
         yield
     finally:
         del vars(module)["forward"]
+        if patched:
+            vars(module)["forward"] = original
 
 
 def _require_real(exported: ExportedProgram) -> None:
