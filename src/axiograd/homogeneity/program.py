@@ -182,15 +182,18 @@ def _exportable(module: nn.Module, kwargs: dict[str, Any]) -> Iterator[None]:
     Its signature names what `**` takes, which the export counts twice otherwise, and frees no size.
     """
     original, patched = module.forward, "forward" in vars(module)
-    known = inspect.signature(original).parameters
-    plain = [one for one in known.values() if one.kind is not one.VAR_KEYWORD]
-    more = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in kwargs if name not in known]
+    signature = inspect.signature(original)
+    if all(name.isidentifier() for name in kwargs):
+        known = signature.parameters
+        plain = [one for one in known.values() if one.kind is not one.VAR_KEYWORD]
+        more = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in kwargs if name not in known]
+        signature = signature.replace(parameters=[*plain, *more])
 
     def forward(*args: Any, **given: Any) -> Any:
         with attributes_restored(module):
             return original(*args, **given)
 
-    forward.__signature__ = inspect.Signature([*plain, *more])  # type: ignore[attr-defined]  # where `inspect` looks
+    forward.__signature__ = signature  # type: ignore[attr-defined]  # where `inspect` looks
     vars(module)["forward"] = forward
     try:
         yield
