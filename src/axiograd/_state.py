@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import random
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -10,6 +11,7 @@ from contextlib import contextmanager, nullcontext
 from types import FunctionType
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
@@ -217,3 +219,106 @@ def preserved_buffers(owners: Sequence[nn.Module]) -> Iterator[None]:
         finally:
             for owner, name, buffer in originals:
                 owner._buffers[name] = buffer  # noqa: SLF001
+
+
+@contextmanager
+def attributes_restored(model: Callable[..., Any], *, registered: bool = False) -> Iterator[None]:
+    """Put every module's attributes and buffers back as they were; with `registered`, parameters and hooks as well.
+
+    >>> model = nn.ReLU()
+    >>> with attributes_restored(model):
+    ...     model.calls = 1
+    >>> hasattr(model, "calls")
+    False
+    """
+    modules = all_modules(model)
+    held = [vars(module) for module in modules]
+    # Handles of hooks refer to the dictionaries themselves, so those are refilled, not replaced.
+    held += [
+        value
+        for module in modules
+        for name, value in vars(module).items()
+        if isinstance(value, dict) and (registered or name == "_buffers")
+    ]
+    before = [values.copy() for values in held]
+    try:
+        yield
+    finally:
+        for values, were in zip(held, before, strict=True):
+            if values.keys() != were.keys() or any(values[key] is not were[key] for key in were):
+                values.clear()
+                values.update(were)
+
+
+@contextmanager
+def draws_noticed() -> Iterator[list[str]]:
+    """Which of Python's and NumPy's generators were drawn from, filled in at the end; both are put back as they were.
+
+    >>> with draws_noticed() as drawn:
+    ...     _ = random.random()
+    >>> drawn
+    ['random']
+    """
+    drawn: list[str] = []
+    python: Any = random.getstate()
+    numpy: Any = np.random.get_state(legacy=False)  # noqa: NPY002 - the one that code without a generator draws from
+    try:
+        yield drawn
+    finally:
+        if random.getstate() != python:
+            drawn.append("random")
+            random.setstate(python)
+        # A draw moves the position, or renews all of the key, whose first and last numbers are in the text.
+        if repr(np.random.get_state(legacy=False)) != repr(numpy):  # noqa: NPY002
+            drawn.append("numpy.random")
+            np.random.set_state(numpy)  # noqa: NPY002
+
+
+class _Branching(threading.local):
+    plain = False
+
+
+_BRANCHING = _Branching()
+
+
+@contextmanager
+def branches_run_plainly() -> Iterator[None]:
+    """`torch.cond` runs the branch that it takes, in this thread; its own derivative has no derivative."""
+    _teach_cond()
+    before, _BRANCHING.plain = _BRANCHING.plain, True
+    try:
+        yield
+    finally:
+        _BRANCHING.plain = before
+
+
+@functools.cache
+def _teach_cond() -> None:
+    cond, key = torch.ops.higher_order.cond, torch._C.DispatchKey.Autograd  # noqa: SLF001
+    derived = cond.py_kernels[key]
+
+    def kernel(condition: Any, yes: Any, no: Any, operands: Any) -> Any:
+        if _BRANCHING.plain:
+            return (yes if condition else no)(*operands)
+        return derived(condition, yes, no, operands)
+
+    cond.py_kernels[key] = kernel
+    cond._dispatch_cache.clear()  # noqa: SLF001
+
+
+def fails_itself(error: Exception) -> InputError:
+    """What is said where the model does not run at all."""
+    return InputError(f"the model fails on the example inputs: {type(error).__name__}: {error}")
+
+
+def wrong_format(model: Callable[..., Any], tensors: Sequence[Tensor], error: Exception) -> InputError | None:
+    """What to do about inputs in another precision than the parameters, None if that is not the trouble."""
+    given = {x.dtype for x in tensors}
+    own = {p.dtype for module in modules_behind(model) for p in module.parameters() if p.is_floating_point()}
+    if not own or given <= own or isinstance(error, torch.OutOfMemoryError):
+        return None
+    inputs, parameters = (" and ".join(sorted(map(str, formats))) for formats in (given, own))
+    return InputError(
+        f"the model fails on inputs of {inputs}, its parameters being {parameters} ({error}): convert one of them, for "
+        "example inputs.to(next(model.parameters()).dtype)."
+    )

@@ -51,6 +51,14 @@ def test_a_cut_through_a_buffer():
     assert [v.kind for v in certify(Running(read=True), VECTOR).violations] == ["gradient"]
 
 
+def test_function_transforms_inside_the_model_are_not_followed():
+    for inside in (
+        lambda x: x * torch.func.grad(lambda z: (z**3).sum())(x),
+        torch.vmap(lambda row: row * row.sum()),
+    ):
+        assert [v.kind for v in certify(inside, VECTOR).violations] == ["export"]
+
+
 def _without_grad(x):
     with torch.no_grad():
         scale = x.mean()

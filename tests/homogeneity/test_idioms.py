@@ -1,4 +1,3 @@
-# ruff: noqa: PLW0108 - a transform is what these models apply
 """What people write and what looks like it: accepted where brute force agrees, refused where it refutes."""
 
 import pytest
@@ -11,6 +10,7 @@ from support.certificates.oracle import refutes_every_degree, scales
 
 X = torch.randn(4, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 ONES = torch.ones(6, dtype=torch.float64)
+torch.manual_seed(0)
 LAYER = nn.Linear(6, 6, bias=False).double()
 RNN = nn.RNN(6, 6, nonlinearity="relu").double()
 
@@ -53,15 +53,10 @@ def _one_half_of_ones(x):
 
 
 ACCEPTED = {
-    "vmap": lambda x: torch.vmap(lambda row: row * row.norm())(x),
-    "vmap of a layer": lambda x: torch.vmap(LAYER)(x),
     "half precision": lambda x: x.half().double(),
 }
 REFUSED = {
     "one half of new memory and ones": _one_half_of_ones,
-    "vmap of gelu": lambda x: torch.vmap(F.gelu)(x),
-    "vmap of a bias": lambda x: torch.vmap(lambda row: row + ONES)(x),
-    "func.grad of exp": lambda x: torch.func.grad(lambda z: z.exp().sum())(x),
     "batch norm whose weight moves": lambda x: F.batch_norm(unit(x), 0 * ONES, ONES, x[0], ONES),
     "recurrence with biases from zeros": lambda x: x + RNN(torch.zeros_like(x))[0],
     "distance between zeros": lambda x: x[:, 0] + F.pairwise_distance(0 * x, 0 * x, eps=0.5),
@@ -107,13 +102,3 @@ def test_refused(name):
 def test_memory_that_is_read_before_it_is_written():
     assert not certify(_one_half, X).ok
     assert not certify(lambda x: x + torch.empty_like(x), X).ok
-
-
-def test_a_cut_inside_a_transform_is_not_followed():
-    def cut(x):
-        return torch.vmap(lambda row: row * row.detach().norm())(x)
-
-    assert [violation.kind for violation in certify(cut, X).violations] == ["export"]
-    leaf = X.clone().requires_grad_()
-    (gradient,) = torch.autograd.grad(cut(leaf).sum(), leaf)
-    assert not torch.allclose((gradient * X).sum(), 2 * cut(X).sum())

@@ -9,8 +9,8 @@ from axiograd._calls import read_leaves
 from axiograd.homogeneity import Certificate, certify
 from axiograd.homogeneity.degrees import KnownConstant, Value
 from axiograd.homogeneity.findings import Findings
-from axiograd.homogeneity.tracing.nodes import placeholders
-from axiograd.homogeneity.tracing.program import trace
+from axiograd.homogeneity.nodes import placeholders
+from axiograd.homogeneity.program import trace
 from axiograd.homogeneity.walk import Walk
 from support.certificates.cases import inputs
 from support.certificates.layer_cases import GROUPS

@@ -16,12 +16,11 @@ from torch import Tensor, nn
 
 from axiograd._calls import Call, LinearTarget, Model, logits, select
 from axiograd._extras import optional
-from axiograd._state import all_modules, module_of, running_eagerly
+from axiograd._state import all_modules, attributes_restored, module_of, running_eagerly
 from axiograd._typing import Target
 from axiograd.attribution.base import Attribution, AttributionCall, Computed, private_generator
 from axiograd.attribution.passes import check_finite, run
 from axiograd.errors import BaselineError, ConfigurationError
-from axiograd.homogeneity.tracing.surroundings import attributes_restored
 
 #: What the two calls pass themselves.
 _OURS = {"inputs", "target", "baselines", "additional_forward_args", "return_convergence_delta"}

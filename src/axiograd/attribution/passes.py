@@ -19,13 +19,13 @@ from axiograd._calls import Call, Model
 from axiograd._state import (
     TRACE_LOCK,
     all_modules,
+    branches_run_plainly,
     compiled_from,
     preserved_buffers,
     with_buffers,
+    wrong_format,
 )
 from axiograd.errors import DisconnectedError, InputError, NotFiniteError
-from axiograd.homogeneity.tracing.failure import wrong_format
-from axiograd.homogeneity.tracing.private_torch import branches_run_plainly
 
 #: From the model's output to its scores, ``[batch]`` or ``[batch, n]``.
 Score: TypeAlias = Callable[[Any], Tensor]

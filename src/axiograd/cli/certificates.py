@@ -21,7 +21,7 @@ def show_certificate(
     console: Console, certificate: Certificate, *, most: int | None = None, every: bool = False
 ) -> None:
     """Print a certificate; violations of one kind are one entry, or with ``every`` one each, and at most ``most``."""
-    from axiograd.homogeneity.certificate_text import grouped, summary
+    from axiograd.homogeneity.certificate import grouped, summary
 
     verdict, *facts = summary(certificate)
     style = "bold green" if certificate.ok else "bold red"

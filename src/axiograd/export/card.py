@@ -16,7 +16,7 @@ from axiograd._state import unwrap
 from axiograd._version import __version__
 from axiograd.errors import StorageError
 from axiograd.homogeneity import Certificate
-from axiograd.homogeneity.tracing.program import AsModule
+from axiograd.homogeneity.program import AsModule
 
 FORMAT = 1
 #: A tensor of the graph: its name, dtype, and sizes; a word stands for a size that is free.

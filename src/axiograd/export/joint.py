@@ -23,8 +23,8 @@ from torch.utils import _pytree as pytree
 from axiograd._calls import Call, Model, logits
 from axiograd.errors import BaselineError, DisconnectedError, ExportError, InputError
 from axiograd.export.backward import decompositions, write_plainly
-from axiograd.homogeneity.tracing.aliases import read_as_functional, remove_idle_dropout
-from axiograd.homogeneity.tracing.program import AsModule, untouched
+from axiograd.homogeneity.nodes import with_bodies, written
+from axiograd.homogeneity.program import AsModule, remove_idle_dropout, untouched
 
 #: How the graph is told what to explain: one index per sample, or one weight per output.
 Asked = Literal["index", "weights"]
@@ -102,7 +102,7 @@ def join(
         flat = _Flat(model, twice, where)
         forward = export(flat, (tensors,), dynamic_shapes=([dict.fromkeys(each, Dim.AUTO) for each in free[:-1]],))
         remove_idle_dropout(forward.graph)
-        if not read_as_functional(forward.graph):
+        if any(written(node) for node in with_bodies(forward.graph)):
             forward = forward.run_decompositions({})
         write_plainly(forward.graph)
         graph, ask = _differentiated(forward, features, _Explain(degree, baselines, asked, pool), twice.batch)

@@ -30,8 +30,8 @@ from axiograd.export.joint import Joint
 from axiograd.export.rounding import is_gate
 from axiograd.export.subject import Runner
 from axiograd.homogeneity import conversion
-from axiograd.homogeneity.tracing.places import Location, locate
-from axiograd.homogeneity.tracing.program import untouched
+from axiograd.homogeneity.nodes import Location, locate
+from axiograd.homogeneity.program import untouched
 
 if TYPE_CHECKING:
     import onnx

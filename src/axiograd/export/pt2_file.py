@@ -17,7 +17,7 @@ from axiograd.errors import StorageError
 from axiograd.export.card import Card, Signature
 from axiograd.export.joint import Joint
 from axiograd.export.subject import Runner
-from axiograd.homogeneity.tracing.program import untouched
+from axiograd.homogeneity.program import untouched
 from axiograd.loading.libraries import EXPORT_CARD
 
 _DIGEST = "axiograd.sha256"

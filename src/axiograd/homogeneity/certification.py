@@ -1,7 +1,9 @@
 """`certify`: a proof that a model is homogeneous, or everything that stands in its way."""
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -12,8 +14,11 @@ from axiograd._calls import Leaf, Leaves, read_leaves
 from axiograd._state import (
     TRACE_LOCK,
     all_tensors,
+    attributes_restored,
     describe_mode,
     describe_model,
+    draws_noticed,
+    fails_itself,
     preserved_buffers,
     require_shapes,
     runnable,
@@ -22,19 +27,26 @@ from axiograd._state import (
 )
 from axiograd._typing import Inputs
 from axiograd.homogeneity.certificate import Certificate, Violation
+from axiograd.homogeneity.cuts import cut_name, gradient_cuts
 from axiograd.homogeneity.degrees import KnownConstant, Value, number, of_degree, same
 from axiograd.homogeneity.findings import Findings
-from axiograd.homogeneity.probe import ModelProbe, require_numbers, tensors_of
-from axiograd.homogeneity.refutation import attempt, epsilon_error, example_probe, quiet_and_eager, wrong_gradient
+from axiograd.homogeneity.nodes import ancestors, locate_error
+from axiograd.homogeneity.program import Program, trace
 from axiograd.homogeneity.rules.call import LIFT_FIX
-from axiograd.homogeneity.tracing.cuts import ancestors, cut_name, gradient_cuts
-from axiograd.homogeneity.tracing.failure import explain_failure, fails_itself
-from axiograd.homogeneity.tracing.program import Program, trace
-from axiograd.homogeneity.tracing.sizes import Sizes
-from axiograd.homogeneity.tracing.surroundings import attributes_restored, draws_noticed, own_generator, randomness
+from axiograd.homogeneity.sizes import Sizes
+from axiograd.homogeneity.verification import (
+    Probe,
+    contradiction,
+    epsilon_error,
+    quiet_and_eager,
+    tensors_of,
+    wrong_gradient,
+)
 from axiograd.homogeneity.walk import Walk, not_piecewise_linear
 
 FINITE = "values stay finite, no hook changes a gradient, and rules added by hand are right"
+#: Rows that the running model is probed on where the program holds for any number of them.
+ROWS = 2
 
 
 def certify(
@@ -47,8 +59,8 @@ def certify(
 ) -> Certificate:
     """Prove F(αx) = αᵏF(x) for every α > 0, operator by operator, or list every violation.
 
-    Every call proves anew, and tries to refute the proof by running the model itself on at most two samples
-    (`axiograd.verify` does that alone). The model is left as it was.
+    Every call proves anew, and spot-checks the proof numerically on at most two samples (`axiograd.verify` does that
+    alone). The model is left as it was.
 
     Floating-point inputs scale together, or those named in `wrt`; everything else is constant.
     With `baseline=b`, F is certified as a homogeneous function of x − b.
@@ -76,58 +88,46 @@ class Proof:
 
 
 def prove(model: Callable[..., Any], arguments: Leaves, *, axes: tuple[int, ...] = (0,), probe: bool = False) -> Proof:
-    """Trace and walk, for any size along `axes` where that can be; with `probe`, try to refute as well.
+    """Trace and walk, for any size along `axes` where that can be; with `probe`, spot-check as well.
 
-    The running model is asked in two cases without `probe`, too: gradients written by hand are compared with
-    differences, and how far epsilons lead away is measured.
+    The running model is asked in two cases without `probe`, too: gradients that the trace does not show are compared
+    with differences, and how far epsilons lead away is measured.
     """
     wrapped = runnable(model)
     model = unwrap(wrapped)
     require_shapes(model)
-    report = Findings()
-    shifted = any(leaf.baseline is not None for leaf in arguments.leaves)
+    findings = Findings()
     consulted: dict[str, Tensor] = {}
-    outputs: list[tuple[Value, bool]] = []
-    visits, error = 0, None
-    program: Program | None = None
+    shifted = any(leaf.baseline is not None for leaf in arguments.leaves)
     # Held until the end: while a model is traced, its attributes are not its own.
     with TRACE_LOCK, attributes_restored(model):
         with draws_noticed() as drawn:
-            trouble, by_hand = _run_once(model, arguments)
-            try:
-                program = trace(model, arguments, static=shifted, axes=axes)
-            except Exception as failure:  # noqa: BLE001 - whatever the export says becomes a violation or a clear error
-                if trouble is not None:
-                    raise fails_itself(trouble) from trouble
-                report.add(explain_failure(failure))
+            first = _first_run(model, arguments)
+            program = _traced(model, arguments, findings, first, static=shifted, axes=axes)
         for generator in drawn:
-            report.add(randomness(generator))
-        if program is not None:
-            if any(isinstance(o, torch.Generator) for o in program.objects.values()):
-                report.add(own_generator())
-            interpreter = Walk(program.graph_module, report)
-            outputs = _walk(program, arguments, interpreter, consulted)
-            visits = interpreter.visits
+            findings.add(_draws(generator))
+        outputs, visits = ([], 0) if program is None else _walk(program, arguments, findings, consulted)
         degrees = tuple(_degree_of(value) for value, _ in outputs)
         floating = [d for d, (_, is_floating) in zip(degrees, outputs, strict=True) if is_floating]
-        degree = _verdict(floating, report, traced=bool(outputs))
+        degree = _verdict(floating, findings, traced=program is not None)
         exact = all(value.exact for value, _ in outputs) and bool(outputs)
-        curved = _curved(outputs, report)
-        if program is not None and degree is not None and not report.violations:
-            error = 0.0
-            if by_hand or probe or not exact:
-                error = _ask_the_model(
-                    wrapped, model, program, arguments, degree, report, exact=exact, by_hand=by_hand, probe=probe
-                )
-    report.assume(FINITE)
+        curved = _curved(outputs, findings)
+        error = None
+        if program is not None and degree is not None and not findings.violations:
+            runs = model if isinstance(wrapped, nn.parallel.DistributedDataParallel) else wrapped
+            error = _ask_the_model(
+                runs, program, arguments, degree, findings, exact=exact, hidden=first.hidden, probe=probe
+            )
+        trained = _trained(findings.exponents, program, first.leaves)
+    findings.assume(FINITE)
     certificate = Certificate(
-        ok=degree is not None and not report.violations,
+        ok=degree is not None and not findings.violations,
         degree=degree,
         degrees=degrees,
         exact=exact,
-        violations=report.violations,
-        epsilons=report.epsilons,
-        assumptions=report.assumptions,
+        violations=findings.violations,
+        epsilons=findings.epsilons,
+        assumptions=findings.assumptions,
         model=describe_model(model),
         mode=describe_mode(model),
         inputs=tuple(leaf.describe() for leaf in arguments.leaves),
@@ -136,47 +136,27 @@ def prove(model: Callable[..., Any], arguments: Leaves, *, axes: tuple[int, ...]
         piecewise_linear=program is not None and not curved,
         not_piecewise_linear=curved,
         error=error,
-        trained_degree=_trained(report.exponents, program, model, arguments),
+        trained_degree=trained,
         nodes=visits,
     )
     return Proof(certificate, consulted, None if program is None else program.sizes)
 
 
-def _ask_the_model(
-    wrapped: Callable[..., Any],
-    model: Callable[..., Any],
-    program: Program,
-    arguments: Leaves,
-    degree: float,
-    report: Findings,
-    *,
-    exact: bool,
-    by_hand: list[type],
-    probe: bool,
-) -> float | None:
-    """Add what the model itself says against the proof; returns how far an inexact one is off."""
-    tensors = all_tensors(model) + [leaf.value for leaf in arguments.leaves if isinstance(leaf.value, Tensor)]
-    if any(t.is_meta or (not t.numel() and t.dim() == 0) for t in tensors):
-        report.assume("tensors on the meta device have no numbers, so nothing was run")
-        return None
-    runs = model if isinstance(wrapped, nn.parallel.DistributedDataParallel) else wrapped
-    with torch.inference_mode(mode=False), quiet_and_eager():
-        example = example_probe(runs, arguments, program)
-        found = wrong_gradient(model, example, by_hand) if by_hand else None
-        if found is None and probe:
-            found = attempt(model, example, degree, exact=exact)
-        if found is not None:
-            report.add(found)
-        elif by_hand:
-            names = ", ".join(function.__name__ for function in by_hand)
-            report.assume(f"the gradient of {names} is right, as it was at a few points")
-        return 0.0 if exact else epsilon_error(example, degree) if found is None else None
+@dataclass(frozen=True)
+class _FirstRun:
+    """What a trace does not show and a run with gradients does."""
+
+    trouble: Exception | None = None
+    #: The user's own autograd.Functions, and inference mode.
+    hidden: tuple[type, ...] = ()
+    #: Where the tensors lie that a gradient of the outputs would be collected in.
+    leaves: frozenset[int] = frozenset()
 
 
-def _run_once(model: Callable[..., Any], arguments: Leaves) -> tuple[Exception | None, list[type]]:
-    """What goes wrong when the model runs, and the `autograd.Function`s of the user's own that it applies.
+def _first_run(model: Callable[..., Any], arguments: Leaves) -> _FirstRun:
+    """Run the model once, with gradients where it can be.
 
-    What the model keeps between calls (lru_cache, globals) is filled with numbers, before a trace would without them.
+    What it keeps between calls (lru_cache, globals) is filled with numbers, before a trace would without them.
     """
     trouble: Exception | None = None
     for call, grad in ((_differentiable, torch.enable_grad), (Leaves.copies, torch.no_grad)):
@@ -186,16 +166,22 @@ def _run_once(model: Callable[..., Any], arguments: Leaves) -> tuple[Exception |
             torch.random.fork_rng(),
             quiet_and_eager(),
             preserved_buffers(with_buffers(model)),
+            _inference_mode_noticed() as entered,
         ):
             try:
                 args, kwargs = call(arguments)
-                output = model(*args, **kwargs)
+                steps = list(_steps(model(*args, **kwargs)))
             except Exception as error:  # noqa: BLE001 - whatever the user's code raises
                 trouble = error
                 continue  # without gradients it may run: NumPy, inference tensors
-        require_numbers(output)
-        return None, _written_by_hand(output)
-    return trouble, []
+        own = [
+            getattr(s, "_forward_cls", type(s))
+            for s in steps
+            if isinstance(s, torch.autograd.function.BackwardCFunction)
+        ]
+        hidden = dict.fromkeys([f for f in own if not f.__module__.startswith("torch.")] + entered)
+        return _FirstRun(None, tuple(hidden), frozenset(s.variable.data_ptr() for s in steps if hasattr(s, "variable")))
+    return _FirstRun(trouble)
 
 
 def _differentiable(arguments: Leaves) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -203,19 +189,8 @@ def _differentiable(arguments: Leaves) -> tuple[tuple[Any, ...], dict[str, Any]]
     values = [
         leaf.value.detach().clone() if isinstance(leaf.value, Tensor) else leaf.value for leaf in arguments.leaves
     ]
-    return arguments.rebuild(
-        [
-            value.requires_grad_() * 1 if leaf.scales else value
-            for leaf, value in zip(arguments.leaves, values, strict=True)
-        ]
-    )
-
-
-def _written_by_hand(output: Any) -> list[type]:
-    """The `autograd.Function`s in a backward pass that do not come with torch."""
-    steps = (step for step in _steps(output) if isinstance(step, torch.autograd.function.BackwardCFunction))
-    functions = {getattr(step, "_forward_cls", type(step)): None for step in steps}
-    return [function for function in functions if not function.__module__.startswith("torch.")]
+    pairs = zip(arguments.leaves, values, strict=True)
+    return arguments.rebuild([value.requires_grad_() * 1 if leaf.scales else value for leaf, value in pairs])
 
 
 def _steps(output: Any) -> Iterator[Any]:
@@ -224,50 +199,91 @@ def _steps(output: Any) -> Iterator[Any]:
     seen: set[Any] = set()
     while waiting:
         step = waiting.pop()
-        if step is None or step in seen:
-            continue
-        seen.add(step)
-        yield step
-        waiting += [before for before, _ in step.next_functions]
+        if step is not None and step not in seen:
+            seen.add(step)
+            yield step
+            waiting += [before for before, _ in step.next_functions]
 
 
-def _trained(names: set[str], program: Program | None, model: Callable[..., Any], arguments: Leaves) -> tuple[str, ...]:
-    """Which of some constants are trained; those that a function closes over lose their mark in the export."""
-    constants = dict(() if program is None else program.constants.values())
-    found = {name: constants[name] for name in sorted(names) if isinstance(constants.get(name), Tensor)}
-    if all(t.requires_grad or isinstance(t, nn.Parameter) for t in found.values()):
-        return tuple(name for name, t in found.items() if t.requires_grad)
-    places = {t.data_ptr() for t in _leaves_behind(model, arguments)}
-    return tuple(name for name, t in found.items() if t.requires_grad or t.data_ptr() in places)
+@contextmanager
+def _inference_mode_noticed() -> Iterator[list[type]]:
+    """Whether inference mode was entered, of which a trace shows nothing."""
+    entered: list[type] = []
+    mode: Any = torch.inference_mode
+    enter = mode.__enter__
+
+    def noticed(self: Any) -> None:
+        entered.extend([mode] if self.mode else [])
+        enter(self)
+
+    mode.__enter__ = noticed
+    try:
+        yield entered
+    finally:
+        mode.__enter__ = enter
 
 
-def _leaves_behind(model: Callable[..., Any], arguments: Leaves) -> Iterator[Tensor]:
-    """The tensors that a gradient of the model's outputs would be collected in."""
-    with torch.inference_mode(mode=False), torch.enable_grad(), quiet_and_eager():
-        probe = ModelProbe(model, arguments)
-        output = probe.raw(probe.directions())
-    yield from (step.variable for step in _steps(output) if hasattr(step, "variable"))
+def _traced(
+    model: Callable[..., Any],
+    arguments: Leaves,
+    findings: Findings,
+    first: _FirstRun,
+    *,
+    static: bool,
+    axes: tuple[int, ...],
+) -> Program | None:
+    """The program, or None with a violation for what the export cannot follow, control flow most often."""
+    try:
+        program = trace(model, arguments, static=static, axes=axes)
+    except Exception as error:  # noqa: BLE001 - whatever the export says becomes a violation or a clear error
+        if first.trouble is not None:
+            raise fails_itself(first.trouble) from first.trouble
+        place = locate_error(error)
+        line = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        findings.add(
+            Violation(
+                module=place.module,
+                op="export",
+                source=place.source,
+                code=place.code,
+                reason=f"torch.export cannot follow the model here ({type(error).__name__}: {line[:200]}).",
+                fix="Replace control flow that depends on values by torch.where, and calls that leave PyTorch by "
+                "operators.",
+                kind="export",
+            )
+        )
+        return None
+    if any(isinstance(held, torch.Generator) for held in program.objects.values()):
+        findings.add(_draws("torch.Generator"))
+    return program
 
 
-def _curved(outputs: list[tuple[Value, bool]], report: Findings) -> tuple[Violation, ...]:
-    """What keeps the model from being piecewise linear with the gradient that autograd has of it."""
-    unseen = tuple(v for v in report.violations if v.kind in {"export", "random", "gradient"})
-    return unseen or not_piecewise_linear(value for value, _ in outputs)
+def _draws(generator: str) -> Violation:
+    return Violation(
+        module="",
+        op=generator,
+        source="",
+        reason=f"The model draws from {generator}, so that it is another function at every call.",
+        fix="Draw from torch's default generator, whose draws are held fixed, or pass what was drawn as an argument.",
+        kind="random",
+    )
 
 
 def _walk(
-    program: Program, arguments: Leaves, interpreter: Walk, consulted: dict[str, Tensor]
-) -> list[tuple[Value, bool]]:
+    program: Program, arguments: Leaves, findings: Findings, consulted: dict[str, Tensor]
+) -> tuple[list[tuple[Value, bool]], int]:
+    """What is known about each output, whether it is floating-point, and how many nodes were visited."""
+    interpreter = Walk(program.graph_module, findings)
     graph = program.graph_module.graph
     nodes = {node.name: node for node in graph.nodes}
     scaling = {name for name, i in program.inputs.items() if arguments.leaves[i].scales}
     for cut in gradient_cuts(program.original, scaling):
-        interpreter.report.violation(
+        findings.violation(
             cut,
             op=cut_name(cut),
             reason=(
-                "The gradient of a value that depends on the input is cut (detach, item, no_grad, inference mode, "
-                "an operator that autograd has no derivative of), so that autograd's ∇F need not be that of F."
+                "The gradient of a value that depends on the input is cut (detach, item, no_grad, an operator that "
+                "autograd has no derivative of), so that autograd's ∇F need not be that of F."
             ),
             fix="Leave the value attached, compute it from constants, or write it with PyTorch's operators.",
             kind="gradient",
@@ -278,10 +294,9 @@ def _walk(
         interpreter.environment[nodes[name]] = _constant(title, tensor, consulted)
     for name, index in program.inputs.items():
         interpreter.environment[nodes[name]] = _input(arguments.leaves[index])
-    targets = [nodes[o] for o in program.outputs if isinstance(o, str)]
-    needed = ancestors(targets)
+    needed = ancestors(nodes[o] for o in program.outputs if isinstance(o, str))
     interpreter.run(node for node in graph.nodes if node in needed)
-    return [_output(o, nodes, interpreter) for o in program.outputs]
+    return [_output(o, nodes, interpreter) for o in program.outputs], interpreter.visits
 
 
 def _constant(name: str, tensor: Any, consulted: dict[str, Tensor]) -> Value:
@@ -326,39 +341,144 @@ def _degree_of(value: Value) -> float | None:
     return float("inf") if value.is_zero() else value.degree
 
 
-def _verdict(degrees: list[float | None], report: Findings, *, traced: bool) -> float | None:
+def _verdict(degrees: list[float | None], findings: Findings, *, traced: bool) -> float | None:
     """The one degree of all outputs; refused below 1."""
-    known = [d for d in degrees if d is not None and d != float("inf")]
-    if len(known) < len([d for d in degrees if d != float("inf")]):
-        if not report.violations:
-            _refuse(report, "Nothing is known about an output.", LIFT_FIX)
+
+    def refuse(reason: str, fix: str) -> None:
+        findings.add(Violation(module="", op="output", source="", reason=reason, fix=fix, kind="output"))
+
+    if None in degrees:
+        if not findings.violations:
+            refuse("Nothing is known about an output.", LIFT_FIX)
         return None
-    if traced and not degrees:
-        _refuse(report, "The model returns no floating-point tensor.", "Return the logits.")
     if not degrees:
+        if traced:
+            refuse("The model returns no floating-point tensor.", "Return the logits.")
         return None
+    known = [d for d in degrees if d is not None and d != float("inf")]
     degree = known[0] if known else 1.0
     if not all(same(d, degree) for d in known):
         listed = " and ".join(f"{d:g}" for d in sorted(set(known)))
-        _refuse(
-            report,
+        refuse(
             f"The outputs have degrees {listed}; attribution needs one.",
             "Attribute to one output at a time: wrap the model so that it returns that output.",
         )
         return None
     if degree < 1 and not same(degree, 1):
-        why = (
-            "the output does not change with the scale of the input"
-            if same(degree, 0)
-            else "its gradient blows up at 0"
-        )
-        _refuse(
-            report,
+        constant = same(degree, 0)
+        why = "the output does not change with the scale of the input" if constant else "its gradient blows up at 0"
+        refuse(
             f"The output has degree {degree:g}, below 1: {why}, and Integrated Gradients has no closed form there.",
             f"Take out the last normalisation or squashing, or use a scale-keeping one. {LIFT_FIX}",
         )
     return degree
 
 
-def _refuse(report: Findings, reason: str, fix: str) -> None:
-    report.add(Violation(module="", op="output", source="", reason=reason, fix=fix, kind="output"))
+def _curved(outputs: list[tuple[Value, bool]], findings: Findings) -> tuple[Violation, ...]:
+    """What keeps the model from being piecewise linear with the gradient that autograd has of it."""
+    unseen = tuple(v for v in findings.violations if v.kind in {"export", "random", "gradient"})
+    return unseen or not_piecewise_linear(value for value, _ in outputs)
+
+
+def _trained(names: set[str], program: Program | None, leaves: frozenset[int]) -> tuple[str, ...]:
+    """Which of some constants are trained; those that a function closes over lose their mark in the export."""
+    constants = dict(() if program is None else program.constants.values())
+    found = {name: constants[name] for name in sorted(names) if isinstance(constants.get(name), Tensor)}
+    return tuple(name for name, t in found.items() if t.requires_grad or (t.data_ptr() in leaves and t.numel()))
+
+
+def _ask_the_model(
+    model: Callable[..., Any],
+    program: Program,
+    arguments: Leaves,
+    degree: float,
+    findings: Findings,
+    *,
+    exact: bool,
+    hidden: tuple[type, ...],
+    probe: bool,
+) -> float | None:
+    """Add what the running model says against the proof; returns how far an inexact one is off."""
+    if exact and not hidden and not probe:
+        return 0.0
+    tensors = all_tensors(model) + [leaf.value for leaf in arguments.leaves if isinstance(leaf.value, Tensor)]
+    if any(t.is_meta or (not t.numel() and t.dim() == 0) for t in tensors):
+        findings.assume("tensors on the meta device have no numbers, so nothing was run")
+        return None
+    with torch.inference_mode(mode=False), quiet_and_eager():
+        example = _example(model, arguments, program)
+        if hidden:
+            _check_hidden(example, hidden, findings)
+        if probe and not findings.violations:
+            found = contradiction(example, degree, exact=exact)
+            if found is not None:
+                findings.add(_refuted(*found))
+        if exact or findings.violations:
+            return 0.0 if exact else None
+        return epsilon_error(example, degree)
+
+
+def _example(model: Callable[..., Any], arguments: Leaves, program: Program) -> Probe:
+    """The model at the example, with the first samples of it where the proof holds for any number of them."""
+    whole = Probe(model, arguments, precision=program.precision)
+    tensors = [leaf.value for leaf in arguments.leaves if isinstance(leaf.value, Tensor)]
+    if any(t.dim() == 0 or len(t) <= ROWS for t in tensors):
+        return whole
+    leaves = tuple(
+        replace(leaf, value=leaf.value[:ROWS], baseline=None if leaf.baseline is None else leaf.baseline[:ROWS])
+        if isinstance(leaf.value, Tensor)
+        else leaf
+        for leaf in arguments.leaves
+    )
+    if not program.sizes.cover([tuple(e.value.shape) if isinstance(e.value, Tensor) else None for e in leaves]):
+        return whole
+    few = Probe(model, replace(arguments, leaves=leaves), precision=program.precision)
+    try:
+        few.matrix(few.directions())
+    except Exception:  # noqa: BLE001 - it needs as many samples as it was given
+        return whole
+    return few
+
+
+def _check_hidden(example: Probe, hidden: tuple[type, ...], findings: Findings) -> None:
+    """Gradients that the trace does not show, of the user's own functions or cut by inference mode, by differences."""
+    names = ", ".join(function.__name__ for function in hidden)
+    wrong = wrong_gradient(example)
+    if wrong is None:
+        findings.assume(f"the gradient of {names} is right, as it was at a few points")
+        return
+    findings.add(
+        Violation(
+            module="",
+            op=names,
+            source=_line_of(hidden[0]),
+            reason=f"The gradient of {_described(hidden)} is not that of its forward pass: {wrong}.",
+            fix="Correct its backward, or write it with PyTorch's operators, outside of inference mode.",
+            kind="gradient",
+        )
+    )
+
+
+def _described(hidden: tuple[type, ...]) -> str:
+    if hidden == (torch.inference_mode,):
+        return "what is computed under torch.inference_mode"
+    return f"the autograd.Function {', '.join(function.__name__ for function in hidden)}"
+
+
+def _line_of(function: type) -> str:
+    try:
+        return f"{inspect.getsourcefile(function)}:{inspect.getsourcelines(function)[1]}"
+    except (OSError, TypeError):  # written at a prompt
+        return ""
+
+
+def _refuted(law: str, reason: str) -> Violation:
+    return Violation(
+        module="",
+        op=law,
+        source="",
+        reason=f"Refuted. {reason}",
+        fix="The proof is about what torch.export traced. Look for code that behaves differently when it is traced "
+        "(torch.compiler.is_compiling, is_exporting, type(x) is Tensor), for hooks, and for rules added by hand.",
+        kind="refuted",
+    )

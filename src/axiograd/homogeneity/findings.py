@@ -5,8 +5,7 @@ from typing import Any
 from torch import fx
 
 from axiograd.homogeneity.certificate import Epsilon, Violation
-from axiograd.homogeneity.tracing.nodes import title
-from axiograd.homogeneity.tracing.places import locate
+from axiograd.homogeneity.nodes import locate, title
 
 
 class Findings:

@@ -23,7 +23,7 @@ from axiograd._state import all_modules
 from axiograd.homogeneity.certificate import Certificate
 from axiograd.homogeneity.certification import prove
 from axiograd.homogeneity.rules.registry import REVISIONS
-from axiograd.homogeneity.tracing.sizes import Sizes
+from axiograd.homogeneity.sizes import Sizes
 
 #: Proofs kept per kind of call, for sizes that one proof does not cover: oldest first out.
 _PROOFS = 16

@@ -21,22 +21,23 @@ from torch.utils import _pytree as pytree
 from axiograd.homogeneity.certificate import Violation
 from axiograd.homogeneity.degrees import UNKNOWN, KnownConstant, Value, of_degree
 from axiograd.homogeneity.findings import Findings, violation_at
-from axiograd.homogeneity.rules import lookup
-from axiograd.homogeneity.rules.call import Call, as_value, flatten
-from axiograd.homogeneity.rules.derivatives import require_derivative
-from axiograd.homogeneity.rules.registry import Rule
-from axiograd.homogeneity.rules.table import SLOPES, Slope
-from axiograd.homogeneity.tracing.cuts import is_training
-from axiograd.homogeneity.tracing.nodes import (
+from axiograd.homogeneity.nodes import (
     argument,
     attribute,
+    is_higher_order,
+    is_operator,
     is_random,
+    is_training,
     op_name,
     placeholders,
     schema_of,
     title,
 )
-from axiograd.homogeneity.tracing.private_torch import is_higher_order, is_operator
+from axiograd.homogeneity.rules import lookup
+from axiograd.homogeneity.rules.call import Call, as_value, flatten
+from axiograd.homogeneity.rules.derivatives import require_derivative
+from axiograd.homogeneity.rules.registry import Rule
+from axiograd.homogeneity.rules.table import SLOPES, Slope
 
 #: What a node stands for: a value, or a tuple of them.
 Known: TypeAlias = Any

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from axiograd.homogeneity.certificate_text import grouped
+from axiograd.homogeneity.certificate import grouped
 from axiograd.report._escape import inline, text
 
 _COLUMNS = ("module", "op", "source", "reason", "fix")

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from axiograd.homogeneity.certificate_text import grouped
+from axiograd.homogeneity.certificate import grouped
 from axiograd.report import _png
 from axiograd.report._certificates import modules_markup, verdict
 from axiograd.report._escape import inline, text

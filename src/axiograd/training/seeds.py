@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
-from axiograd.homogeneity.tracing.surroundings import draws_noticed
+from axiograd._state import draws_noticed
 
 
 def derive(*place: int | str) -> int:

@@ -8,7 +8,7 @@ from torch import Tensor, fx
 
 from axiograd.homogeneity.degrees import Conflict, Value, join, number, of_degree, product
 from axiograd.homogeneity.findings import Findings
-from axiograd.homogeneity.tracing.nodes import schema_of, shape_of
+from axiograd.homogeneity.nodes import schema_of, shape_of
 
 #: A larger "epsilon" is a constant like any other.
 LARGEST_EPSILON = 1e-3

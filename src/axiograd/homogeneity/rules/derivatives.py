@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, fx
 
 from axiograd.homogeneity.degrees import Value
+from axiograd.homogeneity.nodes import argument, shape_of
 from axiograd.homogeneity.rules.call import Call
 from axiograd.homogeneity.rules.origins import is_transpose, name_of
 from axiograd.homogeneity.rules.registry import aten
-from axiograd.homogeneity.tracing.nodes import argument, shape_of
 
 #: What is wrong and what to do, or None.
 Check: TypeAlias = Callable[[Call], tuple[str, str] | None]

@@ -15,10 +15,10 @@ from typing import Any
 from torch import fx
 
 from axiograd.homogeneity.degrees import Value, of_degree
+from axiograd.homogeneity.nodes import argument
 from axiograd.homogeneity.rules.call import LARGEST_EPSILON, Call
 from axiograd.homogeneity.rules.origins import COPIES, alike, name_of, nonnegative, reduced_dims, sizes
 from axiograd.homogeneity.rules.registry import aten
-from axiograd.homogeneity.tracing.nodes import argument
 
 FAR_ABOVE = "a divisor with an epsilon is far above it wherever it is not zero"
 _SUMS = frozenset(aten("sum mean amax"))

@@ -4,8 +4,8 @@ from typing import Any
 
 from torch import Tensor, fx
 
+from axiograd.homogeneity.nodes import argument, is_random, op_name, schema_of, shape_of
 from axiograd.homogeneity.rules.registry import aten
-from axiograd.homogeneity.tracing.nodes import argument, is_random, op_name, schema_of, shape_of
 
 _DEPTH = 10
 #: Copies in another type or place of memory.

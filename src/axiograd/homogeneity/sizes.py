@@ -8,7 +8,9 @@ import torch
 from torch import Tensor
 from torch.export import ExportedProgram
 
-#: Sizes up to which a condition is tried, to put it into words.
+from axiograd._calls import Leaves
+
+#: How many sizes a condition is tried on, to put it into words.
 _TRIED = 64
 
 
@@ -50,7 +52,7 @@ class Sizes:
         return all(condition.subs(values) == True for condition in self.conditions)  # noqa: E712 - SymPy's own true
 
     def describe(self) -> tuple[str, ...]:
-        """One text per free dimension: "x[0] ≥ 2", "2 ≤ x[0] ≤ 4", "x[0] ≥ 2, a multiple of 2"."""
+        """One text per free dimension: "x[0] ≥ 2", "2 ≤ x[0] ≤ 4", "x[0] ≥ 2, not 7"."""
         found = []
         for known in self.shapes:
             for axis, size in enumerate(known[1] if known is not None else ()):
@@ -63,23 +65,16 @@ class Sizes:
         text = f"{name} ≥ {least}" if most == float("inf") else f"{least} ≤ {name} ≤ {most:g}"
         mine = [c for c in self.conditions if c.free_symbols == {size}]
         tried = range(least, int(min(most, least + _TRIED)) + 1)
-        allowed = [n for n in tried if all(c.subs({size: n}) == True for c in mine)]  # noqa: E712
-        if len(allowed) < len(tried):
-            step = allowed[1] - allowed[0] if len(allowed) > 1 else 0
-            if step > 1 and allowed == [n for n in tried if n % step == 0]:
-                text += f", a multiple of {step}"
-            else:
-                refused = [str(n) for n in tried if n not in allowed]
-                text += f", not {', '.join(refused[:4])}{' …' if len(refused) > 4 else ''}"  # noqa: PLR2004 - some
-        others = [c for c in self.conditions if size in c.free_symbols and len(c.free_symbols) > 1]
-        return text + "".join(f", {c}" for c in others[:2])
+        refused = [str(n) for n in tried if not all(c.subs({size: n}) == True for c in mine)]  # noqa: E712
+        if refused:
+            text += f", not {', '.join(refused[:3])}{' …' if len(refused) > 3 else ''}"  # noqa: PLR2004 - some
+        return text
 
 
-def sizes_of(exported: ExportedProgram, inputs: dict[str, int], names: Sequence[str], values: Sequence[Any]) -> Sizes:
+def sizes_of(exported: ExportedProgram, inputs: dict[str, int], arguments: Leaves) -> Sizes:
     """What an export says about sizes; `inputs` maps its placeholders to leaves."""
     shapes: list[tuple[str, tuple[Any, ...]] | None] = [
-        (name, tuple(value.shape)) if isinstance(value, Tensor) else None
-        for name, value in zip(names, values, strict=True)
+        (leaf.name, tuple(leaf.value.shape)) if isinstance(leaf.value, Tensor) else None for leaf in arguments.leaves
     ]
     environment = None
     for node in exported.graph.nodes:
@@ -89,7 +84,10 @@ def sizes_of(exported: ExportedProgram, inputs: dict[str, int], names: Sequence[
         index = inputs[node.name]
         symbolic: list[Any] = list(value.shape)
         sizes = [n.node.expr if isinstance(n, torch.SymInt) else n for n in symbolic]
-        shapes[index] = (names[index], tuple(int(s) if getattr(s, "is_Integer", False) else s for s in sizes))
+        shapes[index] = (
+            arguments.leaves[index].name,
+            tuple(int(s) if getattr(s, "is_Integer", False) else s for s in sizes),
+        )
         environment = getattr(getattr(value, "fake_mode", None), "shape_env", None) or environment
     free = {s for known in shapes if known is not None for s in known[1] if not isinstance(s, int)}
     ranges = {
