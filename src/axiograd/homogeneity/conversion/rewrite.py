@@ -27,8 +27,8 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from axiograd._calls import is_floating
 from axiograd.errors import ConversionError
-from axiograd.homogeneity.conversion.arguments import Roles
 from axiograd.homogeneity.conversion.scale import (
+    Roles,
     infinite_at_zero,
     per_sample,
     root,
@@ -181,74 +181,58 @@ def _is_free(value: Any) -> bool:
     return value is None or (isinstance(value, int | float) and (value == 0 or math.isinf(value)))
 
 
-def _at_one_degree(call: FunctionCall, operands: list[Any]) -> tuple[list[Any], float] | None:
-    """Bring operands to the degree of the x that scales least: constants times ρ(x), others divided by their own ρ."""
-    degrees = [degree_of(value) for value in operands]
-    degree = min((d for d in degrees if d), key=abs, default=0.0)
-    odd = [i for i, d in enumerate(degrees) if d != degree and not _is_free(operands[i])]
-    if not odd:
-        return None
-    factor = call.rho(operands[degrees.index(degree)], f"{call.name} with its constant times RMS(x)/r")
-    changed = list(operands)
+#: Where those operands are that must have one degree; by default, the first two arguments.
+_OPERANDS: dict[str, tuple[tuple[int, str], ...]] = {
+    "where": ((1, "input"), (2, "other")),
+    "masked_fill": ((0, "input"), (2, "value")),
+    "clamp": ((0, "input"), (1, "min"), (2, "max")),
+    "clip": ((0, "input"), (1, "min"), (2, "max")),
+    "clamp_min": ((0, "input"), (1, "min")),
+    "clamp_max": ((0, "input"), (1, "max")),
+}
+
+
+def _rescale(call: FunctionCall, operands: list[Any], odd: list[int], like: int) -> None:
+    """Bring the odd ones among operands to the degree of another, by ρ of that one and, if they scale, their own."""
     for i in odd:
         value = operands[i]
-        if degrees[i]:
+        if degree_of(value):
             value = safe_divide(value, call.rho(value, f"{call.name} of values brought to one degree"))
-        changed[i] = value * factor
-    return changed, degree
+        operands[i] = value * call.rho(operands[like], f"{call.name} with its constant times RMS(x)/r")
 
 
-def _sum_at_one_degree(call: FunctionCall) -> Result:
-    """x + constant, maximum(x, constant): the constant times ρ(x); what stands for −∞ in a mask is −∞."""
-    a, b = call.get(0, "input"), call.get(1, "other")
+def _at_one_degree(call: FunctionCall) -> Result:
+    """x + constant, cat, where, clamp …: constants times ρ of the x that scales least; others are divided by their own.
+
+    What stands for −∞, in a mask that is added or filled in, is −∞.
+    """
+    listed = isinstance(call.get(0, "tensors"), tuple | list)
+    places = _OPERANDS.get(call.name, ((0, "input"), (1, "other")))
+    operands = list(call.get(0, "tensors")) if listed else [call.get(*place) for place in places]
+    degrees = [degree_of(value) for value in operands]
+    degree = min((d for d in degrees if d), key=abs, default=0.0)
+    if degree == 0 or (listed and call.get(1, "dim", 0) == 0):
+        return None
     hidden = None
-    if call.name == "add" and is_floating(b) and degree_of(a) and not degree_of(b) and not b.requires_grad:
-        hidden = b <= _MINUS_INFINITY
-        b = torch.where(hidden, 0.0, b)
-    found = _at_one_degree(call, [a, b])
-    if found is None:
+    if call.name == "add" and is_floating(operands[1]) and not degrees[1] and not operands[1].requires_grad:
+        hidden = operands[1] <= _MINUS_INFINITY
+        operands[1] = torch.where(hidden, 0.0, operands[1])
+    masked = call.name in {"where", "masked_fill"}
+    if masked:
+        operands = [-math.inf if isinstance(v, int | float) and v <= _MINUS_INFINITY else v for v in operands]
+    odd = [i for i, d in enumerate(degrees) if d != degree and not _is_free(operands[i])]
+    if not odd and not masked:
         return None
-    call.put(0, "input", found[0][0])
-    call.put(1, "other", found[0][1])
+    if odd and call.name.startswith("cl"):  # both bounds must be tensors then
+        odd = [i for i in range(1, len(operands)) if operands[i] is not None]
+    _rescale(call, operands, odd, like=degrees.index(degree))
+    for place, value in [((0, "tensors"), operands)] if listed else zip(places, operands, strict=True):
+        call.put(*place, value)
+    if masked:
+        chosen = call.args if call.name == "where" else (call.get(1, "mask"), operands[1], operands[0])
+        return torch.where(*chosen), degree
     value = call.run()
-    return (value if hidden is None else torch.where(hidden, -math.inf, value)), found[1]
-
-
-def _list_at_one_degree(call: FunctionCall) -> Result:
-    """cat, stack: constants times ρ of a tensor beside them."""
-    found = None if call.get(1, "dim", 0) == 0 else _at_one_degree(call, list(call.get(0, "tensors")))
-    if found is None:
-        return None
-    call.put(0, "tensors", found[0])
-    return call.run(), found[1]
-
-
-def _choice_at_one_degree(call: FunctionCall) -> Result:
-    """where(condition, a, b), and x.masked_fill(mask, value) as where(mask, value, x)."""
-    if call.name == "masked_fill":
-        condition, a, b = call.get(1, "mask"), call.get(2, "value"), call.get(0, "input")
-    else:
-        condition, a, b = call.get(0, "condition"), call.get(1, "input"), call.get(2, "other")
-    degree = max(degree_of(a), degree_of(b), key=abs)
-    if degree == 0:
-        return None
-    a, b = (-math.inf if isinstance(v, int | float) and v <= _MINUS_INFINITY else v for v in (a, b))
-    (a, b), degree = _at_one_degree(call, [a, b]) or ([a, b], degree)
-    return torch.where(condition, a, b), degree
-
-
-def _clamped(call: FunctionCall) -> Result:
-    """clamp(x, low, high) → clamp(x, ρ·low, ρ·high)."""
-    x = call.get(0, "input")
-    bounds = {"min": call.get(1, "min"), "max": call.get(2, "max")}
-    if call.name in {"clamp_min", "clamp_max"}:
-        bounds = {call.name[-3:]: call.get(1, call.name[-3:])}
-    bounds = {name: value for name, value in bounds.items() if value is not None}
-    if degree_of(x) == 0 or all(_is_free(value) for value in bounds.values()):
-        return None
-    factor = call.rho(x, "clamp with bounds times RMS(x)/r")
-    scaled = {name: torch.as_tensor(value) * factor for name, value in bounds.items()}
-    return torch.clamp(x, **scaled), degree_of(x)
+    return (value if hidden is None else torch.where(hidden, -math.inf, value)), degree
 
 
 def _gated(call: FunctionCall) -> Result:
@@ -372,10 +356,8 @@ REWRITES: dict[str, Callable[[FunctionCall], Result]] = {
     for rewrite, names in {
         _without_bias: "linear bilinear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d",
         _product_only: "addmm baddbmm",
-        _sum_at_one_degree: "add sub rsub subtract maximum minimum",
-        _list_at_one_degree: "cat concat concatenate stack hstack",
-        _choice_at_one_degree: "where masked_fill",
-        _clamped: "clamp clip clamp_min clamp_max",
+        _at_one_degree: "add sub rsub subtract maximum minimum cat concat concatenate stack hstack where masked_fill "
+        "clamp clip clamp_min clamp_max",
         _gated: "softmax log_softmax softmin sigmoid hardsigmoid exp normalize",
         _with_two_slopes: "gelu silu elu selu celu hardswish mish softplus relu6 hardtanh tanh logsigmoid softsign "
         "hardshrink softshrink tanhshrink threshold",

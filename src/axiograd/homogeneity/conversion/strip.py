@@ -14,9 +14,9 @@ from torch.utils._pytree import tree_leaves
 from axiograd._calls import Leaves, is_floating
 from axiograd._state import in_mode, preserved_buffers, with_buffers
 from axiograd.errors import AxiogradError, ConversionError
-from axiograd.homogeneity.conversion.arguments import Roles, Slot
 from axiograd.homogeneity.conversion.layers import UncentredBatchNorm
 from axiograd.homogeneity.conversion.rewrite import RewrittenForward, ScaleKeepingForward, degree_of, is_torchs, track
+from axiograd.homogeneity.conversion.scale import Roles
 
 if TYPE_CHECKING:
     from axiograd.homogeneity.certificate import Certificate
@@ -50,9 +50,6 @@ class ExampleCall:
 
     leaves: Leaves
     roles: Roles
-
-    def by_slot(self) -> dict[Slot, Any]:
-        return self.roles.by_slot(self.leaves.args, self.leaves.kwargs)
 
     def __call__(self, model: nn.Module) -> Any:
         args, kwargs = self.leaves.copies()
