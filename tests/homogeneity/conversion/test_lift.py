@@ -192,21 +192,9 @@ class Shared(nn.Module):
         return torch.tanh(self.linear(x)) * scale * factor + 1
 
 
-@pytest.mark.parametrize("shape", [(4,), (), (2, 4)], ids=["vector", "scalar", "matrix"])
-def test_an_input_without_batch_does_not_make_samples_see_each_other(shape):
-    class Model(Shared):
-        def forward(self, x, scale):
-            return super().forward(x, scale.mean(0) if scale.dim() == 2 else scale)
-
-    model, x, scale = Model().double().eval(), torch.randn(5, 3).double(), torch.rand(shape).double() + 1
-    conversion = to_xdnn(model, (x, scale), how="lift")
-    assert conversion.certificate.degree == 1.0
-    whole = conversion.model(x, scale)
-    torch.testing.assert_close(conversion.model(x[:1], scale), whole[:1])
-    torch.testing.assert_close(conversion.model(3 * x, 3 * scale), 3 * whole)
-    rms = x[0].square().mean().sqrt()
-    at_radius = x[:1] / rms * conversion.model.radius
-    torch.testing.assert_close(conversion.model(at_radius, scale), model(at_radius, scale))
+def test_an_input_without_batch_is_told_where_to_go():
+    with pytest.raises(InputError, match=r"\(5, 3\), \(4,\).*as additional_forward_args"):
+        to_xdnn(Shared().eval(), (torch.randn(5, 3), torch.rand(4)), how="lift")
 
 
 @pytest.mark.parametrize("extra", [(torch.tensor(2.0), 0.5), {"scale": torch.tensor(2.0), "factor": 0.5}])

@@ -1,8 +1,8 @@
 """Stripping that keeps the accuracy, on unlabelled images: biases read off the input, weights by least squares.
 
 The model is traced, and a twin of its graph is laid out in which every affine layer y = W h + b, with a batch norm
-behind it folded in, is y = W h + b·c(h). Original and twin then walk side by side. For h of the twin so far and
-z = W h + b of the original:
+behind it folded in, is y = W h + b·c(h). Where c = 1 the twin is the original, so both walk side by side. For h of the
+twin so far and z = W h + b of the original:
 
 1. v by ridge regression so that c(h) = v · (pooled(h, W h), extremes(h)) is 1 on the images; b·c(h) stands for b.
 2. ΔW by ridge regression from patches of h to z − W h − b·c(h), as far as the ReLU behind it lets through. The last
@@ -12,11 +12,9 @@ No labels and no training; images that are held out judge every layer.
 """
 
 import copy
-import itertools
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from operator import getitem
@@ -27,11 +25,11 @@ from torch import Tensor, fx, nn
 from torch.export import Dim, export
 from torch.export.graph_signature import InputKind
 from torch.nn import functional as F
+from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from axiograd._io import progress_bar
 from axiograd.errors import ConfigurationError, ConversionError, InputError
 from axiograd.homogeneity.conversion.layers import ActivationAtScale, AffineOfDegreeOne, CappedReLU
-from axiograd.homogeneity.conversion.scale import per_sample
 
 # --------------------------------------------------------------------------------------------------------------- images
 
@@ -79,80 +77,41 @@ class Calibration:
                 raise ConfigurationError(f"{name}={value}; a penalty must be zero or more.")
         if not 0 <= self.held_out < 1:
             raise ConfigurationError(f"held_out={self.held_out}; it is a share of the images, at least 0 and below 1.")
-        if self.patches < 1 or self.limit < _LEAST:
-            raise ConfigurationError(
-                f"patches={self.patches}, limit={self.limit}; they must be at least 1 and {_LEAST}."
-            )
-
-    @property
-    def penalties(self) -> tuple[float, ...]:
-        """Those that a layer's weights choose from."""
-        return _PENALTIES if self.ridge is None else (self.ridge,)
-
-    @contextmanager
-    def shown(self, layers: int) -> Iterator[Callable[[str], None]]:
-        """A bar for the layers, of which each is told by its name when it is done."""
-        done = itertools.count(1)
-        # A bar is no reason to need the library that draws it.
-        shown = None if find_spec("rich") is not None else False
-        with progress_bar("calibration, layers", total=layers, shown=shown) as update:
-
-            def tell(name: str) -> None:
-                number = next(done)
-                update(completed=number, note=name)
-                if self.progress is not None:
-                    self.progress(number, layers)
-
-            yield tell
 
     @classmethod
     def ensure(cls, given: Any) -> "Calibration":
         return given if isinstance(given, cls) else cls(given)
 
-
-def _read_images(calibration: Calibration, example: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-    """The images in chunks: those to fit to, and those held out (every n-th)."""
-    images = _collect(calibration, example)
-    _check(images)
-    step = round(1 / calibration.held_out) if calibration.held_out else len(images) + 1
-    held = torch.arange(len(images)) % max(step, 2) == max(step, 2) - 1
-    return list(images[~held].split(_CHUNK)), list(images[held].split(_CHUNK)) if bool(held.any()) else []
-
-
-def _collect(calibration: Calibration, example: Tensor) -> Tensor:
-    given = calibration.images
-    if not isinstance(given, Tensor) and not isinstance(given, Iterable):
-        raise InputError(f"calibration is a {type(given).__name__}; pass a tensor of images or batches of them.")
-    found: list[Tensor] = []
-    for batch in [given] if isinstance(given, Tensor) else given:
-        x = batch[0] if isinstance(batch, tuple | list) else batch
-        if not isinstance(x, Tensor) or not x.is_floating_point():
-            kind = str(x.dtype) if isinstance(x, Tensor) else type(x).__name__
-            raise InputError(f"calibration has a batch of {kind}; pass floating-point images as the model takes them.")
-        if x.shape[1:] != example.shape[1:]:
+    def read(self, example: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        """The images in chunks: those to fit to, and those held out (every n-th)."""
+        if not isinstance(self.images, Iterable):
+            raise InputError(f"calibration is a {type(self.images).__name__}; pass a tensor of images or batches.")
+        found: list[Tensor] = []
+        for batch in [self.images] if isinstance(self.images, Tensor) else self.images:
+            x = batch[0] if isinstance(batch, tuple | list) else batch
+            if not isinstance(x, Tensor) or not x.is_floating_point():
+                kind = str(x.dtype) if isinstance(x, Tensor) else type(x).__name__
+                raise InputError(f"calibration has a batch of {kind}; pass floating-point images as the model takes.")
+            if x.shape[1:] != example.shape[1:]:
+                raise InputError(
+                    f"calibration has images of shape {tuple(x.shape[1:])}, the example inputs "
+                    f"{tuple(example.shape[1:])}: prepare both alike."
+                )
+            found.append(x.detach().to(example))
+            if sum(map(len, found)) >= self.limit:
+                break
+        images = torch.cat([example[:0], *found])[: self.limit]
+        if len(images) < _LEAST:
             raise InputError(
-                f"calibration has images of shape {tuple(x.shape[1:])}, the example inputs {tuple(example.shape[1:])}: "
-                "prepare both alike."
+                f"calibration has {len(images)} images; it needs at least {_LEAST}, and 100 or more are better."
             )
-        found.append(x.detach().to(example))
-        if sum(map(len, found)) >= calibration.limit:
-            break
-    return torch.cat(found)[: calibration.limit] if found else example[:0]
-
-
-def _check(images: Tensor) -> None:
-    if len(images) < _LEAST:
-        raise InputError(
-            f"calibration has {len(images)} images; it needs at least {_LEAST}, and 100 or more are better."
-        )
-    if not bool(torch.isfinite(images).all()):
-        bad = int((~torch.isfinite(images.flatten(1)).all(1)).nonzero()[0])
-        raise InputError(f"calibration image {bad} has NaN or infinite values.")
-    flat = images.flatten(1)
-    if flat.shape[1] > 1 and bool((flat == flat[:, :1]).all()):
-        raise InputError("the calibration images are constant: every image has one value everywhere; pass real ones.")
-    if bool((flat == flat[:1]).all()):
-        raise InputError("the calibration images are all the same; pass different ones.")
+        if not bool(torch.isfinite(images).all()):
+            raise InputError("the calibration images have NaN or infinite values.")
+        if images.dim() == 4:  # noqa: PLR2004  # channels last: convolutions on a processor are twice as fast
+            images = images.contiguous(memory_format=torch.channels_last)
+        step = max(round(1 / self.held_out), 2) if self.held_out else len(images) + 1
+        held = torch.arange(len(images)) % step == step - 1
+        return list(images[~held].split(_CHUNK)), list(images[held].split(_CHUNK)) if bool(held.any()) else []
 
 
 # ---------------------------------------------------------------------------------------------------------- regressions
@@ -213,9 +172,9 @@ class Problem:
             return self.wanted - self.given
         return torch.where(self.wanted > 0, self.wanted, made.clamp_max(0)) - self.given
 
-    def error(self, made: Tensor, rows: Tensor) -> float:
+    def error(self, w: Tensor, rows: Tensor) -> float:
         """Of what the next operator gets."""
-        wanted = self.wanted[:, rows]
+        made, wanted = self.given[:, rows] + self.p[:, rows] @ w, self.wanted[:, rows]
         return float(((made.relu() - wanted.relu()) if self.gated else (made - wanted)).square().sum())
 
 
@@ -230,41 +189,34 @@ def change_of_weights(problem: Problem, penalties: Sequence[float]) -> tuple[Ten
     >>> change_of_weights(problem, [0.0])[0].round(decimals=6)
     tensor([[[3.]]], dtype=torch.float64)
     """
-    rows, columns = problem.p.shape[-2:]
-    if min(rows, columns) <= _DOUBLE:
+    if min(problem.p.shape[-2:]) <= _DOUBLE:
         p, given, wanted = problem.p.double(), problem.given.double(), problem.wanted.double()
         problem = replace(problem, p=p, given=given, wanted=wanted)
-    best = _best(problem, penalties)
-    solve = _System(problem.p).solver(best) if math.isfinite(best) else _nothing(problem.p)
+    best = _best_penalty(problem, penalties)
+    solve = _Ridge(problem.p).solver(best)
     w = solve(problem.targets(problem.given))
     for _ in range(_ROUNDS if problem.gated and math.isfinite(best) else 0):
         w = solve(problem.targets(problem.given + problem.p @ w))
     return w, best
 
 
-def _best(problem: Problem, penalties: Sequence[float]) -> float:
+def _best_penalty(problem: Problem, penalties: Sequence[float]) -> float:
     """The penalty with the least error on the judging rows; from the largest down, as long as it gets better."""
     judged, fitted = problem.judging.nonzero()[:, 0], (~problem.judging).nonzero()[:, 0]
-    ordered = sorted(penalties, reverse=True)
-    if len(ordered) == 1 or not len(judged) or not len(fitted):
-        return ordered[-1]
-    part, target = _System(problem.p[:, fitted]), problem.targets(problem.given)[:, fitted]
-    best, least = ordered[0], math.inf
-    for share in ordered:
-        w = (part.solver(share) if math.isfinite(share) else _nothing(problem.p))(target)
-        error = problem.error(problem.given[:, judged] + problem.p[:, judged] @ w, judged)
+    best, *smaller = sorted(penalties, reverse=True)
+    if not smaller or not len(judged) or not len(fitted):
+        return min(penalties)
+    ridge, targets = _Ridge(problem.p[:, fitted]), problem.targets(problem.given)[:, fitted]
+    least = problem.error(ridge.solver(best)(targets), judged)
+    for penalty in smaller:
+        error = problem.error(ridge.solver(penalty)(targets), judged)
         if error >= least:
             break
-        best, least = share, error
+        best, least = penalty, error
     return best
 
 
-def _nothing(p: Tensor) -> Callable[[Tensor], Tensor]:
-    """The solution under an infinite penalty: the weights stay as they are."""
-    return lambda t: p.new_zeros(p.shape[0], p.shape[2], t.shape[2])
-
-
-class _System:
+class _Ridge:
     """Normal equations of rows p: by columns, or by rows where there are fewer of them."""
 
     def __init__(self, p: Tensor) -> None:
@@ -274,49 +226,36 @@ class _System:
     def solver(self, ridge: float) -> Callable[[Tensor], Tensor]:
         """w of targets."""
         p, gram = self.p, self.gram
+        if math.isinf(ridge):
+            return lambda t: p.new_zeros(p.shape[0], p.shape[2], t.shape[2])
         scale = p.square().sum((-2, -1)) / p.shape[-1]
-        penalty = (ridge * scale).clamp_min(torch.finfo(p.dtype).tiny)[:, None, None]
-        whole = gram + penalty * torch.eye(gram.shape[-1], dtype=p.dtype, device=p.device)
-        factor, failed = torch.linalg.cholesky_ex(whole)
-
-        def solve(right: Tensor) -> Tensor:
-            # A tiny penalty may leave rounding below zero, which elimination does not mind.
-            if bool(failed.any()):
-                found: Tensor = torch.linalg.solve(whole, right)
-                return found
-            return torch.cholesky_solve(right, factor)
-
-        return (lambda t: p.mT @ solve(t)) if self.dual else (lambda t: solve(p.mT @ t))
+        penalty = (ridge * scale).clamp_min(torch.finfo(p.dtype).tiny)[:, None]
+        factors = torch.linalg.lu_factor(gram + torch.diag_embed(penalty.expand(-1, gram.shape[-1])))
+        if self.dual:
+            return lambda t: p.mT @ torch.linalg.lu_solve(*factors, t)
+        return lambda t: torch.linalg.lu_solve(*factors, p.mT @ t)
 
 
 # ----------------------------------------------------------------------------------------------------- the twin's graph
 
-_CONVOLUTIONS = {f"conv{n}d" for n in (1, 2, 3)} | {f"conv_transpose{n}d" for n in (1, 2, 3)}
-_NORMS = {"batch_norm", "_native_batch_norm_legit_no_training"}
-_CAPS = {"hardtanh", "relu6", "clamp"}
+_CONVOLUTIONS = {f"conv{n}d" for n in (1, 2, 3)}
+_PRODUCTS = {"linear", *_CONVOLUTIONS, *(f"conv_transpose{n}d" for n in (1, 2, 3))}
+_NORM = "_native_batch_norm_legit_no_training"
 _GATES = {"sigmoid", "hardsigmoid"}
 _SMOOTH = {"silu", "hardswish", "gelu", "mish", "elu", "celu", "selu", "softplus", "tanh", "hardtanh"}
 _RESHAPES = {"view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "expand", "expand_as", "permute"}
 _RESHAPES |= {"transpose", "slice", "contiguous", "clone", "alias"}
-_IDLE = {"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout"}
 
 
-def _name(node: fx.Node) -> str:
+def _name(node: Any) -> str:
     """The operator that a node calls, without its namespace and overload."""
-    schema = getattr(node.target, "_schema", None)
+    schema = getattr(getattr(node, "target", None), "_schema", None)
     return "" if schema is None else str(schema.name).removeprefix("aten::").removesuffix("_")
-
-
-def _args(node: fx.Node) -> tuple[Any, ...]:
-    """Arguments whose types the operator's schema says, and fx's own types do not."""
-    return node.args
 
 
 def _function(node: fx.Node) -> Any:
     """What a node calls, as the function of torch that people call where there is one: the held step knows those."""
     name = _name(node)
-    if name == "sym_size":
-        return torch.Tensor.size
     if name == "view":
         return torch.reshape  # for other memory formats than the example's
     if name == "elu" or name.startswith("_"):  # F.elu has other arguments
@@ -324,19 +263,8 @@ def _function(node: fx.Node) -> Any:
     return getattr(torch, name, None) or getattr(F, name, None) or node.target
 
 
-@dataclass(frozen=True)
-class Site:
-    """An affine layer of the original: the node that makes its pre-activation, and the layer that takes its place."""
-
-    name: str
-    #: Nodes of the original's graph: what it reads, and what it makes with its norm folded.
-    source: fx.Node
-    result: fx.Node
-    layer: AffineOfDegreeOne
-
-
-class Layout:
-    """The original's graph, its twin, and which node of the one stands for which of the other."""
+class _Layout:
+    """The twin of a model's graph, in which affine layers have degree 1 and activations are taken at their scale."""
 
     def __init__(self, model: nn.Module, example: Tensor) -> None:
         example = torch.cat([example, example])[:2]  # a batch of one would be fixed
@@ -346,114 +274,102 @@ class Layout:
             exported = exported.run_decompositions({})
         if not exported.call_spec.out_spec.is_leaf():
             raise ConversionError("calibration is for models that return one tensor: wrap the model so that it does.")
-        self.graph = exported.graph
-        self.constants: dict[fx.Node, Tensor] = {}
-        #: Names of the constants in the model.
-        self.titles: dict[fx.Node, str] = {}
-        nodes = {node.name: node for node in self.graph.nodes}
-        for spec in exported.graph_signature.input_specs:
-            if spec.kind != InputKind.USER_INPUT and spec.target is not None:
-                value = exported.state_dict.get(spec.target, exported.constants.get(spec.target))
-                self.constants[nodes[spec.arg.name]] = value.detach()
-                self.titles[nodes[spec.arg.name]] = spec.target
-        self.new, self.root = fx.Graph(), nn.Module()
+        values = {**exported.state_dict, **exported.constants}
+        targets = {
+            spec.arg.name: str(spec.target)
+            for spec in exported.graph_signature.input_specs
+            if spec.kind != InputKind.USER_INPUT
+        }
+        #: Names of the constants in the model, and their values, by node of its graph.
+        self.titles = {node: targets[node.name] for node in exported.graph.nodes if node.name in targets}
+        self.constants: dict[Any, Tensor] = {node: values[title].detach() for node, title in self.titles.items()}
+        self.root, self.graph = nn.Module(), fx.Graph()
+        #: By node of the original: that of the twin, and the twin's c.
         self.twin: dict[fx.Node, fx.Node] = {}
-        #: c in the new graph by the node of the original that carries it: a site's result, and what is made of it.
         self.one: dict[fx.Node, fx.Node] = {}
-        self.sites: list[Site] = []
-        for node in self.graph.nodes:
-            if node in self.constants or node in self.twin:
-                continue
-            if node.op == "placeholder":
-                self.twin[node] = self.new.placeholder(node.name)
-            elif node.op == "output":
-                self.new.output(self.twin[_args(node)[0][0]])
-            else:
+        for node in exported.graph.nodes:
+            if node.op == "output":
+                self.graph.output(self.twin[node.args[0][0]])
+            elif node.op != "placeholder":
                 self._visit(node)
-        self.converted = fx.GraphModule(self.root, self.new)
+            elif node not in self.constants:
+                self.twin[node] = self.graph.placeholder(node.name)
+        self.converted = fx.GraphModule(self.root, self.graph)
 
-    def _visit(self, node: fx.Node) -> None:
-        name, args = _name(node), _args(node)
-        if name in {*_CONVOLUTIONS, "linear"} and args[1] in self.constants and args[0] not in self.constants:
-            bias = self._constant(args[2]) if len(args) > 2 else None  # noqa: PLR2004
-            self._affine(node, name, args[3:], self.constants[args[1]], bias)
-        elif name in _NORMS:
-            scale, shift = self._norm(node)
-            self._affine(node, "scale", (), scale, shift)
-        elif name in _CAPS and (cap := _cap(node)) is not None and args[0] in self.one:
-            self._activation(node, f"cap{len(self.sites)}", CappedReLU(cap))
-        elif (name in _SMOOTH or (name in _GATES and _is_inside(node))) and args[0] in self.one:
-            gate = name in _GATES and _multiplies(node)
-            activation = ActivationAtScale(name, tuple(args[1:]), dict(node.kwargs), gate=gate)
-            self._activation(node, f"{name}{len(self.root._modules)}", activation)  # noqa: SLF001
-        elif name in _IDLE:
+    def _visit(self, node: Any) -> None:
+        name, args = _name(node), node.args
+        if name == _NORM or self._folds(node):  # together with what reads it
+            return
+        if self._is_affine(node):
+            bias = self.constants.get(args[2]) if len(args) > 2 else None  # noqa: PLR2004
+            self._affine(node, node, name, self.constants[args[1]], bias)
+        elif node.target is getitem and _name(args[0]) == _NORM:
+            self._norm(node, args[0])
+        elif name.endswith("dropout"):
             self.twin[node] = self.twin[args[0]]
+        elif name == "sym_size":
+            self.twin[node] = self.graph.call_method("size", (self.twin[args[0]], args[1]))
+        elif args and args[0] in self.one and (activation := _activation_at_scale(node)) is not None:
+            self.twin[node] = self._call(activation, name, (self.twin[args[0]], self.one[args[0]]))
         else:
-            made = self.twin[node] = self.new.node_copy(node, self._copied)
-            if name == "sym_size":
-                made.op, made.target = "call_method", "size"
-            else:
-                made.target = _function(node)
+            self.twin[node] = self.graph.node_copy(node, self._copied)
+            self.twin[node].target = _function(node)
         if node not in self.one:
             carried = next((self.one[source] for source in node.all_input_nodes if source in self.one), None)
             if carried is not None:
                 self.one[node] = carried
 
-    def _activation(self, node: fx.Node, path: str, module: nn.Module) -> None:
-        source = _args(node)[0]
-        self.root.add_module(path, module)
-        self.twin[node] = self.new.call_module(path, (self.twin[source], self.one[source]))
+    def _is_affine(self, node: Any) -> bool:
+        args = node.args
+        return _name(node) in _PRODUCTS and args[1] in self.constants and args[0] not in self.constants
 
-    def _constant(self, item: Any) -> Tensor | None:
-        return self.constants.get(item) if isinstance(item, fx.Node) else None
+    def _folds(self, node: Any) -> bool:
+        """Whether a batch norm alone reads this layer, channel by channel, so that both are one."""
+        users = list(node.users)
+        if not self._is_affine(node) or len(users) != 1 or _name(users[0]) != _NORM:
+            return False
+        return _name(node) in _CONVOLUTIONS or (_name(node) == "linear" and node.meta["val"].dim() == 2)  # noqa: PLR2004
 
-    def _copied(self, node: fx.Node) -> fx.Node:
-        if node in self.constants:
-            name = self.titles[node].replace(".", "_")
-            if not hasattr(self.root, name):
-                self.root.register_buffer(name, self.constants[node])
-            return self.new.get_attr(name)
-        return self.twin[node]
+    def _norm(self, result: fx.Node, norm: Any) -> None:
+        """A batch norm, together with the layer before it or as a product per channel."""
+        source, *numbers = norm.args
+        weight, bias, mean, variance = (self.constants.get(n) for n in numbers[:4])
+        folds, product, before = self._folds(source), "scale", None
+        own = torch.ones_like(variance)[:, None]  # type: ignore[arg-type]  # in eval mode there are statistics
+        if folds:
+            product, own = _name(source), self.constants[source.args[1]]
+            before = self.constants.get(source.args[2]) if len(source.args) > 2 else None  # noqa: PLR2004
+        fused, shift = fuse_conv_bn_weights(own, before, mean, variance, norm.args[-1], weight, bias)  # type: ignore[arg-type]
+        self._affine(source if folds else norm, result, product, fused if folds else fused[:, 0], shift)
 
-    def _norm(self, node: fx.Node) -> tuple[Tensor, Tensor]:
-        """y = scale · h + shift."""
-        args = _args(node)
-        weight, bias, mean, variance = (self._constant(n) for n in args[1:5])
-        if mean is None or variance is None:
-            raise ConversionError(f"{node.name} normalises by its batch, and has no statistics to fold: call eval().")
-        scale = torch.rsqrt(variance.double() + float(args[-1] if "legit" in _name(node) else args[7]))
-        scale = scale if weight is None else scale * weight.double()
-        shift = -mean.double() * scale if bias is None else bias.double() - mean.double() * scale
-        return scale.to(mean.dtype), shift.to(mean.dtype)
-
-    def _affine(
-        self, node: fx.Node, product: str, options: tuple[Any, ...], weight: Tensor, bias: Tensor | None
-    ) -> None:
-        """A layer of degree 1 in the place of an affine one and, if a batch norm alone reads it, of the norm too."""
-        result, args, users = node, _args(node), list(node.users)
-        folds = product != "scale" and (product != "linear" or node.meta["val"].dim() == 2)  # noqa: PLR2004
-        if folds and len(users) == 1 and _name(users[0]) in _NORMS and users[0].args[0] is node:
-            result = users[0]
-            weight, bias = _folded(weight, bias, *self._norm(result), node=node)
-        stands_for = {node, result}
-        if "legit" in _name(result):
-            result = next(user for user in result.users if user.target is getitem)
-            stands_for.add(result)
-        at = -1 if product == "linear" else 1
-        read, made = args[0].meta["val"].shape, result.meta["val"].shape
+    def _affine(self, node: Any, result: Any, product: str, weight: Tensor, bias: Tensor | None) -> None:
+        """A layer of degree 1 in the place of the nodes from `node` to `result`."""
+        source, at = node.args[0], -1 if product == "linear" else 1
+        read, made = source.meta["val"].shape, result.meta["val"].shape
         blocks = 2 * read[at], 2 * made[at], 2 * read[at] if len(read) > 2 else 0  # noqa: PLR2004
-        layer = AffineOfDegreeOne(product, options, weight, bias, blocks)
-        title = self.titles.get(args[1], node.name).removesuffix(".weight")
+        options = () if product == "scale" else node.args[3:]
+        if product in _CONVOLUTIONS:  # stride, padding, dilation, groups: the graph leaves out defaults at the end
+            options = (*options, *(1, 0, 1, 1)[len(options) :])
+        title = self.titles.get(node.args[1], node.name).removesuffix(".weight")
+        layer = AffineOfDegreeOne(product, options, weight.detach(), bias, blocks, title)
+        before = [self.one[source]] if source in self.one else []
+        both = self._call(layer, title, (self.twin[source], *before))
+        self.twin[result], self.one[result] = (self.graph.call_function(getitem, (both, i)) for i in (0, 1))
+
+    def _call(self, module: nn.Module, title: str, args: tuple[fx.Node, ...]) -> fx.Node:
         path = title.replace(".", "_")
         while hasattr(self.root, path):
             path += "_"
-        self.root.add_module(path, layer)
-        before = [self.one[args[0]]] if args[0] in self.one else []
-        both = self.new.call_module(path, (self.twin[args[0]], *before))
-        y, one = (self.new.call_function(getitem, (both, i)) for i in (0, 1))
-        for known in stands_for:
-            self.twin[known], self.one[known] = y, one
-        self.sites.append(Site(title, args[0], result, layer))
+        self.root.add_module(path, module)
+        return self.graph.call_module(path, args)
+
+    def _copied(self, node: fx.Node) -> fx.Node:
+        if node in self.twin:
+            return self.twin[node]
+        name = self.titles[node].replace(".", "_")
+        if not hasattr(self.root, name):
+            self.root.register_buffer(name, self.constants[node])
+        return self.graph.get_attr(name)
 
 
 def calibrated_layout(model: nn.Module, example: Tensor, *, read_biases: bool = True) -> fx.GraphModule:
@@ -465,27 +381,26 @@ def calibrated_layout(model: nn.Module, example: Tensor, *, read_biases: bool = 
     >>> sorted(calibrated_layout(net, x).state_dict())
     ['0.bias', '0.reader', '0.weight', '2.bias', '2.reader', '2.weight']
     """
-    layout = Layout(copy.deepcopy(model), example)
-    if not read_biases:
-        for site in layout.sites:
-            site.layer.bias = site.layer.reader = None
-    converted = layout.converted.eval()
+    converted = _Layout(copy.deepcopy(model), example).converted.eval()
+    for layer in converted.children():
+        if isinstance(layer, AffineOfDegreeOne) and not read_biases:
+            layer.bias = layer.reader = None
     converted.input_shape = tuple(example.shape[1:])  # type: ignore[assignment]  # a plain attribute
     return converted
 
 
-def _folded(
-    weight: Tensor, bias: Tensor | None, scale: Tensor, shift: Tensor, *, node: fx.Node
-) -> tuple[Tensor, Tensor]:
-    """scale · (W h + b) + shift as W' h + b'."""
-    if "transpose" in _name(node):
-        groups = int(_args(node)[6]) if len(node.args) > 6 else 1  # noqa: PLR2004
-        split = weight.reshape(groups, weight.shape[0] // groups, *weight.shape[1:])
-        shape = [groups, 1, -1] + [1] * (weight.dim() - 2)
-        folded = (split * scale.view(shape)).reshape(weight.shape)
-    else:
-        folded = weight * scale.view([-1] + [1] * (weight.dim() - 1))
-    return folded, shift if bias is None else shift + bias * scale
+def _activation_at_scale(node: Any) -> nn.Module | None:
+    """What stands for an activation that is not homogeneous; None for other operators."""
+    name, args = _name(node), node.args
+    low, high = {"relu6": (0, 6), "hardtanh": (-1, 1)}.get(name, (None, None))
+    low, high = (*args[1:], *(low, high)[len(args) - 1 :])[:2]
+    if name in {"relu6", "hardtanh", "clamp"} and low == 0 and isinstance(high, int | float):
+        return CappedReLU(float(high))
+    # A gate at the output is a probability, which would lose its meaning at another scale.
+    if name in _SMOOTH or (name in _GATES and all(user.op != "output" for user in node.users)):
+        gate = name in _GATES and _multiplies(node)
+        return ActivationAtScale(name, tuple(args[1:]), dict(node.kwargs), gate=gate)
+    return None
 
 
 def _multiplies(node: fx.Node) -> bool:
@@ -495,77 +410,12 @@ def _multiplies(node: fx.Node) -> bool:
     )
 
 
-def _is_inside(node: fx.Node) -> bool:
-    """Whether this is not an output, whose probabilities would lose their meaning at another scale."""
-    return bool(node.users) and all(user.op != "output" for user in node.users)
-
-
-def _cap(node: fx.Node) -> float | None:
-    """The upper bound of a ReLU with a cap."""
-    if _name(node) == "relu6":
-        return 6.0
-    default = (-1.0, 1.0) if _name(node) == "hardtanh" else (None, None)
-    low, high = (*node.args[1:], *default[len(node.args) - 1 :])[:2]
-    return float(high) if low == 0 and isinstance(high, int | float) else None
-
-
-# ------------------------------------------------------------------------------------------------------------- patches
-
-
-def _can_fit(layer: AffineOfDegreeOne) -> bool:
-    """Weights of linear layers, and of convolutions whose patches `F.unfold` knows."""
-    padding = layer.options[1] if len(layer.options) > 1 else 0
-    return layer.product in {"linear", "conv1d", "conv2d"} and not isinstance(padding, str)
-
-
-def _places(layer: AffineOfDegreeOne, y: Tensor, count: int, generator: torch.Generator) -> Tensor:
-    """Sampled places of each image, by number."""
-    n = math.prod(size for d, size in enumerate(y.shape) if d not in {0, layer.channels % y.dim()})
-    chosen = [torch.randperm(n, generator=generator)[: min(count, n)] for _ in range(len(y))]
-    return torch.stack(chosen).to(y.device)
-
-
-def _gather(layer: AffineOfDegreeOne, y: Tensor, at: Tensor) -> Tensor:
-    """The outputs at sampled places, [images · places, channels]."""
-    flat = y.movedim(layer.channels, -1).flatten(1, -2) if y.dim() > 2 else y[:, None]  # noqa: PLR2004
-    return flat.gather(1, at[..., None].expand(-1, -1, flat.shape[-1])).flatten(0, 1)
-
-
-def _patches(layer: AffineOfDegreeOne, h: Tensor, at: Tensor) -> Tensor:
-    """What the weights see at sampled places, [images · places, groups · weights of an output]."""
-    if layer.product == "linear":
-        return _gather(layer, h, at)
-    stride, padding, dilation = (_pair(layer, i, default) for i, default in enumerate((1, 0, 1)))
-    kernel = tuple(layer.weight.shape[2:])
-    if layer.product == "conv1d":
-        h, kernel = h[:, :, None], (1, *kernel)
-    # Image by image: all patches of a batch would take many times its memory.
-    unfolded = (F.unfold(x, kernel, dilation, padding, stride)[0] for x in h.split(1))
-    return torch.cat([every[:, places].T for every, places in zip(unfolded, at, strict=True)])
-
-
-def _pair(layer: AffineOfDegreeOne, index: int, default: int) -> tuple[int, int]:
-    """Stride, padding or dilation of a convolution, in two dimensions."""
-    given = layer.options[index] if index < len(layer.options) else default
-    sizes = [given] if isinstance(given, int) else list(given)
-    if layer.product == "conv1d":
-        return default, sizes[0]
-    return sizes[0], sizes[-1]
-
-
-def _grouped(layer: AffineOfDegreeOne, rows: Tensor) -> Tensor:
-    """[rows, groups · n] → [groups, rows, n]."""
-    groups = int(layer.options[3]) if layer.channels == 1 and len(layer.options) > 3 else 1  # noqa: PLR2004
-    return rows.reshape(len(rows), groups, -1).transpose(0, 1)
-
-
 # ------------------------------------------------------------------------------------------------------------- fitting
 
 #: The last layer may be this many times as wrong on held-out images as on those that it was fitted to, and some more.
 _TIMES, _MORE = 3.0, 0.1
 #: Every n-th image chooses the penalty of a layer's weights.
 _JUDGING = 5
-_RELUS = {"relu", "relu6", "hardtanh"}
 
 
 @dataclass(frozen=True)
@@ -604,182 +454,161 @@ def calibrated_strip(
     model: nn.Module, example: Tensor, calibration: Calibration
 ) -> tuple[fx.GraphModule, tuple[LayerFit, ...]]:
     """The twin of a model in which every affine layer has degree 1, fitted to images, and how good each layer is."""
-    images, held = _read_images(calibration, example)
-    layout = Layout(model, example)
-    fits = []
-    with calibration.shown(len(layout.sites)) as tell:
-        for fit in _Walk(layout, calibration, images, held).run():
-            fits.append(fit)
-            tell(fit.name)
-    return layout.converted.eval(), tuple(fits)
+    fitted, held = calibration.read(example)
+    converted = _Layout(model, example).converted.eval()
+    layers = sum(isinstance(layer, AffineOfDegreeOne) for layer in converted.children())
+    fitting = _Fitting(converted, calibration, fitted, held)
+    # A bar is no reason to need the library that draws it.
+    with progress_bar("calibration, layers", total=layers, shown=None if find_spec("rich") else False) as update:
+
+        def tell(number: int, name: str) -> None:
+            update(completed=number, note=name)
+            if calibration.progress is not None:
+                calibration.progress(number, layers)
+
+        fitting.fit(tell)
+    return converted, tuple(fitting.fits)
 
 
-class _Walk:
-    """Original and twin side by side, operator by operator, on all images in chunks."""
+class _Fitting(fx.Interpreter):
+    """The twin's graph, node by node, on all images: first for the original (c = 1), then for the twin so far.
 
-    def __init__(self, layout: Layout, calibration: Calibration, images: list[Tensor], held: list[Tensor]) -> None:
-        self.layout, self.calibration = layout, calibration
-        self.chunks = [_fast(chunk) for chunk in (*images, *held)]
-        self.fitted = len(images)
+    The value of a node is a list: of the original for every chunk of images, then of the twin for every chunk.
+    """
+
+    def __init__(
+        self, twin: fx.GraphModule, calibration: Calibration, fitted: list[Tensor], held: list[Tensor]
+    ) -> None:
+        super().__init__(twin)
+        self.calibration, self.chunks = calibration, [*fitted, *held]
+        self.n, self.fitted = len(self.chunks), len(fitted)
         self.generator = torch.Generator().manual_seed(calibration.seed)
-        self.sites = {site.result: site for site in layout.sites}
-        #: Values of the original and of the twin by node of the original, one per chunk; c by result of a site.
-        self.original: dict[fx.Node, list[Any]] = {}
-        self.twin: dict[fx.Node, list[Any]] = {}
-        self.ones: dict[fx.Node, list[Tensor]] = {}
+        self.fits: list[LayerFit] = []
 
-    def run(self) -> Iterator[LayerFit]:
-        made = {self.layout.twin[result] for result in self.sites}
-        # Nodes that a layer with its norm folded in stands for are never computed.
-        folded = {
-            node
-            for node, twin in self.layout.twin.items()
-            if twin in made and node not in self.sites and _name(node) not in _IDLE
-        }
-        order = [n for n in self.layout.graph.nodes if n not in self.layout.constants and n not in folded]
-        last_use: dict[fx.Node, fx.Node] = {}
-        for node in order:
-            for source in [self.sites[node].source] if node in self.sites else node.all_input_nodes:
-                last_use[source] = node
-        for node in order:
-            if node.op == "placeholder":
-                self.original[node] = self.twin[node] = self.chunks
-            elif node in self.sites:
-                yield self._layer(self.sites[node])
-            elif node.op != "output":
-                self._operator(node)
-            for source in [source for source, user in last_use.items() if user is node]:
-                for values in (self.original, self.twin, self.ones):
-                    values.pop(source, None)
+    def fit(self, tell: Callable[[int, str], None]) -> None:
+        """Fit all layers; `tell` is called with the number and the name of each that is done."""
+        self.tell = tell
+        self.run()
 
-    def _operator(self, node: fx.Node) -> None:
-        self.original[node] = self._apply(node, self.original)
-        twin = self.layout.twin[node]
-        if twin.op == "call_module":  # an activation at the scale that was read
-            (source,) = node.all_input_nodes
-            activation = self.layout.converted.get_submodule(str(twin.target))
-            self.twin[node] = [activation(*pair) for pair in zip(self.twin[source], self.ones[source], strict=True)]
-        else:
-            self.twin[node] = self._apply(node, self.twin)
-        carried = next((self.ones[source] for source in node.all_input_nodes if source in self.ones), None)
-        if carried is not None:
-            self.ones[node] = carried
-
-    def _apply(self, node: fx.Node, values: dict[fx.Node, list[Any]]) -> list[Any]:
-        """One operator on every chunk."""
+    def run_node(self, node: fx.Node) -> Any:
+        if node.op == "placeholder":
+            return self.chunks * 2
+        if (layer := self._module(node, AffineOfDegreeOne)) is not None:
+            return self._layer(node, layer)
         results = []
-        for i in range(len(self.chunks)):
-
-            def read(n: fx.Node, i: int = i) -> Any:
-                return self.layout.constants[n] if n in self.layout.constants else values[n][i]
-
-            args, kwargs = fx.map_arg((node.args, node.kwargs), read)
-            results.append(args[0] if _name(node) in _IDLE else _function(node)(*args, **kwargs))
+        for i in range(2 * self.n):
+            args, kwargs = fx.map_arg((node.args, node.kwargs), lambda source: self.env[source][i])  # noqa: B023
+            results.append(getattr(self, node.op)(node.target, args, kwargs))
         return results
 
-    def _layer(self, site: Site) -> LayerFit:
+    def _module(self, node: fx.Node, kind: type) -> Any:
+        module = self.module.get_submodule(str(node.target)) if node.op == "call_module" else None
+        return module if isinstance(module, kind) else None
+
+    def _layer(self, node: Any, layer: AffineOfDegreeOne) -> list[tuple[Tensor, Tensor]]:
         """Fit a layer, go through it, and say how good it is."""
-        layer, calibration = site.layer, self.calibration
-        h, before = self.twin[site.source], self.ones.get(site.source)
-        z = self.original[site.result] = [_affine(layer, x) for x in self.original[site.source]]
+        calibration, n = self.calibration, self.n
+        source = self.env[node.args[0]]
+        original, h = source[:n], source[n:]
+        before = self.env[node.args[1]][n:] if len(node.args) > 1 else [x.new_zeros(len(x)) for x in h]
+        ones = [x.new_ones(len(x)) for x in original]
+        z = [layer.with_bias(layer.linear_part(x), one) for x, one in zip(original, ones, strict=True)]
         if not calibration.read_biases:
             layer.bias = layer.reader = None
-        other = self._other_branch(site)
-        gated = calibration.through_gates and _is_gated(site.result if other is None else next(iter(site.result.users)))
+        made = next(user for user in node.users if user.args[1] == 0)
+        other = self._other_branch(made, z[0])
+        gated = calibration.through_gates and self._is_gated(made if other is None else next(iter(made.users)))
         penalty = math.nan
-        if calibration.fit_weights and _can_fit(layer):
-            change, penalty = change_of_weights(self._problem(site, other, gated=gated), calibration.penalties)
+        if calibration.fit_weights and layer.has_patches():
+            problem = self._problem(layer, h, z, before, other, gated=gated)
+            change, penalty = change_of_weights(
+                problem, _PENALTIES if calibration.ridge is None else (calibration.ridge,)
+            )
             layer.weight += change.transpose(1, 2).reshape(layer.weight.shape).to(layer.weight.dtype)
-        y = self.twin[site.result] = [layer.linear_part(x) for x in h]
-        ones = before or [part.new_zeros(len(part)) for part in y]
         if layer.bias is not None:
-            features = [layer.features(*pair) for pair in zip(h, y, strict=True)]
-            reader = self._reader(layer, features[: self.fitted], before)
-            layer.reader = reader
-            ones = [part @ reader + one for part, one in zip(features, ones, strict=True)]
-            for part, one in zip(y, ones, strict=True):
-                part.add_(layer.over_channels(layer.bias, part) * per_sample(one, part))
-        self.ones[site.result] = ones
-        pairs = list(zip(y, z, strict=True))
+            features = [layer.features(x, layer.linear_part(x)) for x in h[: self.fitted]]
+            layer.reader = nn.Parameter(self._reader(layer, features, before))
+        results = [layer(*pair) for pair in zip(h, before, strict=True)]
+        pairs = [(y, wanted) for (y, _), wanted in zip(results, z, strict=True)]
         if other is not None:
-            pairs = [(a + b, c + d) for (a, c), b, d in zip(pairs, self.twin[other], self.original[other], strict=True)]
+            pairs = [(y + other[n + i], wanted + other[i]) for i, (y, wanted) in enumerate(pairs)]
         if gated:
-            pairs = [(a.relu(), b.relu()) for a, b in pairs]
-        judged = torch.cat([torch.zeros(0), *(one.cpu() for one in ones[self.fitted :])])
-        return LayerFit(
-            site.name,
-            _reproduced(pairs[: self.fitted], layer.channels),
-            _reproduced(pairs[self.fitted :], layer.channels),
-            float((judged - 1).square().mean().sqrt()) if layer.bias is not None and len(judged) else 0.0,
-            penalty,
+            pairs = [(y.relu(), wanted.relu()) for y, wanted in pairs]
+        held = [(c - 1).square() for _, c in results[self.fitted :]]
+        self.fits.append(
+            LayerFit(
+                layer.title,
+                _reproduced(pairs[: self.fitted], layer.channels),
+                _reproduced(pairs[self.fitted :], layer.channels),
+                float(torch.cat(held).mean().sqrt()) if layer.bias is not None and held else 0.0,
+                penalty,
+            )
         )
+        self.tell(len(self.fits), layer.title)
+        return [*zip(z, ones, strict=True), *results]
 
-    def _reader(self, layer: AffineOfDegreeOne, features: list[Tensor], before: list[Tensor] | None) -> nn.Parameter:
-        whole = torch.cat(features).double()
-        known = None if before is None else torch.cat(before[: self.fitted])
-        v, _ = constant(whole, layer.blocks, self.calibration.bias_ridge, known)
-        return nn.Parameter(v.to(layer.weight.dtype))
+    def _reader(self, layer: AffineOfDegreeOne, features: list[Tensor], before: list[Tensor]) -> Tensor:
+        known = torch.cat(before[: self.fitted])
+        v, _ = constant(torch.cat(features).double(), layer.blocks, self.calibration.bias_ridge, known)
+        return v.to(layer.weight.dtype)
 
-    def _problem(self, site: Site, other: fx.Node | None, *, gated: bool) -> Problem:
+    def _problem(
+        self,
+        layer: AffineOfDegreeOne,
+        h: list[Tensor],
+        z: list[Tensor],
+        before: list[Tensor],
+        other: list[Tensor] | None,
+        *,
+        gated: bool,
+    ) -> Problem:
         """The regression of a layer's weights, on sampled places."""
-        layer, before = site.layer, self.ones.get(site.source)
         rows, given, wanted, features = [], [], [], []
-        for i, x in enumerate(self.twin[site.source][: self.fitted]):
-            y, z = layer.linear_part(x), self.original[site.result][i]
-            at = _places(layer, y, self.calibration.patches, self.generator)
-            rows.append(_patches(layer, x, at))
+        for i, x in enumerate(h[: self.fitted]):
+            y, target = layer.linear_part(x), z[i]
             if layer.bias is not None:
                 features.append(layer.features(x, y))
             if other is not None:
-                y, z = y + self.twin[other][i], z + self.original[other][i]
-            given.append(_gather(layer, y, at))
-            wanted.append(_gather(layer, z, at))
-        images = sum(map(len, self.chunks[: self.fitted]))
+                y, target = y + other[self.n + i], target + other[i]
+            places = y[0].numel() // y.shape[layer.channels]
+            every = [torch.randperm(places, generator=self.generator) for _ in x]
+            at = torch.stack([one[: self.calibration.patches] for one in every]).to(x.device)
+            rows.append(layer.patches(x, at))
+            given.append(layer.at_places(y, at))
+            wanted.append(layer.at_places(target, at))
         made = torch.cat(given)
+        images = sum(map(len, self.chunks[: self.fitted]))
         image = torch.arange(images, device=made.device).repeat_interleave(len(made) // images)
         if layer.bias is not None:
-            one = torch.cat(features) @ self._reader(layer, features, before)
-            one = one if before is None else one + torch.cat(before[: self.fitted])
-            made += one[image][:, None] * layer.bias
-        p, made, z = (_grouped(layer, part) for part in (torch.cat(rows), made, torch.cat(wanted)))
-        return Problem(p, made, z, image % _JUDGING == _JUDGING - 1, gated)
+            c = torch.cat(features) @ self._reader(layer, features, before) + torch.cat(before[: self.fitted])
+            made += c[image][:, None] * layer.bias
+        p, made, target = (
+            part.reshape(len(part), layer.groups, -1).transpose(0, 1)
+            for part in (torch.cat(rows), made, torch.cat(wanted))
+        )
+        return Problem(p, made, target, image % _JUDGING == _JUDGING - 1, gated)
 
-    def _other_branch(self, site: Site) -> fx.Node | None:
+    def _other_branch(self, made: fx.Node, like: Tensor) -> list[Tensor] | None:
         """The other term of the sum that this layer goes into, if it has been computed."""
-        users = list(site.result.users)
-        if len(users) != 1 or _name(users[0]) != "add" or users[0].kwargs:
+        users = list(made.users)
+        if len(users) != 1 or users[0].target is not torch.add or users[0].kwargs:
             return None
-        terms = [n for n in users[0].args[:2] if isinstance(n, fx.Node) and n is not site.result]
-        if len(terms) != 1 or terms[0] not in self.twin:
-            return None
-        same = self.twin[terms[0]][0].shape[1:] == site.result.meta["val"].shape[1:]
-        return terms[0] if same else None
+        terms = [self.env.get(term) for term in users[0].all_input_nodes if term is not made]
+        return terms[0] if len(terms) == 1 and terms[0] is not None and terms[0][0].shape == like.shape else None
 
-
-def _fast(images: Tensor) -> Tensor:
-    """Channels last: the same numbers to rounding, and convolutions on a processor twice as fast."""
-    return images.contiguous(memory_format=torch.channels_last) if images.dim() == 4 else images  # noqa: PLR2004
-
-
-def _is_gated(node: fx.Node) -> bool:
-    """Whether everything that reads this is a ReLU."""
-    return bool(node.users) and all(_name(user) in _RELUS for user in node.users)
-
-
-def _affine(layer: AffineOfDegreeOne, h: Tensor) -> Tensor:
-    """The layer of the original, before it is fitted."""
-    y = layer.linear_part(h)
-    return y if layer.bias is None else y + layer.over_channels(layer.bias, y)
+    def _is_gated(self, node: fx.Node) -> bool:
+        """Whether everything that reads this is a ReLU."""
+        return bool(node.users) and all(
+            user.target is torch.relu or self._module(user, CappedReLU) is not None for user in node.users
+        )
 
 
 def _reproduced(pairs: list[tuple[Tensor, Tensor]], channels: int) -> float:
     """1 − ‖y − z‖² / ‖z − mean of its channel‖²."""
     if not pairs:
         return math.nan
-    wanted = [z for _, z in pairs]
     error = sum(float((y - z).double().square().sum()) for y, z in pairs)
-    dims = [d for d in range(wanted[0].dim()) if d != channels % wanted[0].dim()]
-    count = sum(z.numel() // z.shape[channels] for z in wanted)
-    mean = torch.stack([z.double().sum(dims, keepdim=True) for z in wanted]).sum(0) / count
-    spread = sum(float((z - mean).square().sum()) for z in wanted)
+    rows = [z.movedim(channels, 0).flatten(1) for _, z in pairs]
+    mean = torch.stack([z.double().sum(1) for z in rows]).sum(0) / sum(z.shape[1] for z in rows)
+    spread = sum(float((z - mean[:, None]).square().sum()) for z in rows)
     return 1.0 - error / spread if spread > 0 else float(error == 0)

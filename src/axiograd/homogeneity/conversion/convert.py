@@ -2,23 +2,20 @@
 
 import copy
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import is_lazy
-from torch.utils._pytree import tree_leaves
 
-from axiograd._calls import is_floating, read_leaves
+from axiograd._calls import read_leaves
 from axiograd._notebook import shown_by
-from axiograd._state import PARALLEL, compiled_from
+from axiograd._state import describe_model, require_shapes, unwrap
 from axiograd._typing import Inputs
 from axiograd.errors import AxiogradError, ConfigurationError, ConversionError, InputError
-from axiograd.homogeneity.conversion.arguments import Mask, Roles, Slot
 from axiograd.homogeneity.conversion.calibrate import Calibration, LayerFit, calibrated_strip, warn_of_overfitting
-from axiograd.homogeneity.conversion.lift import Lifted, energy_parts, mask_for
-from axiograd.homogeneity.conversion.scale import joint_rms
+from axiograd.homogeneity.conversion.lift import Lifted, energy_parts
+from axiograd.homogeneity.conversion.scale import Mask, Roles, Slot
 from axiograd.homogeneity.conversion.strip import LIFT_INSTEAD, Edit, ExampleCall, Prove, running, strip
 
 if TYPE_CHECKING:
@@ -125,7 +122,10 @@ def to_xdnn(
         raise ConfigurationError("radius and baseline belong to how='lift'; for 'strip', centre the inputs yourself.")
     if how == "lift" and calibration is not None:
         raise ConfigurationError("calibration belongs to how='strip'; a lift takes its radius from the example inputs.")
-    module = ensure_module(model)
+    module = unwrap(model)
+    if not isinstance(module, nn.Module):
+        raise ConversionError(f"to_xdnn converts an nn.Module; got {describe_model(module)}: wrap it in a module.")
+    require_shapes(module)
     call = _read_example(module, example_inputs, additional_forward_args, baseline=baseline, mask=mask)
     try:
         twin = copy.deepcopy(module)
@@ -134,7 +134,7 @@ def to_xdnn(
             f"{type(module).__name__} cannot be deep-copied, and to_xdnn changes only a copy."
         ) from error
     edits = _without_cache(twin)
-    output = _run(twin, call)
+    _check_that_it_runs(twin, call)
 
     def prove(candidate: nn.Module) -> "Certificate":
         from axiograd.homogeneity import certify  # homogeneity exports this module too
@@ -144,11 +144,11 @@ def to_xdnn(
     energy: float | None = None
     layers: tuple[LayerFit, ...] = ()
     if calibration is not None:
-        result, further, certificate, layers = _calibrate(twin, call, calibration, prove)
+        result, further, certificate, layers = _calibrate(twin, call, Calibration.ensure(calibration), prove)
     elif how == "strip":
         result, further, certificate = strip(twin, call, prove)
     else:
-        result, further, certificate = _lift(twin, call, output, prove, radius=radius, baseline=baseline)
+        result, further, certificate = _lift(twin, call, prove, radius=radius, baseline=baseline)
         energy = _energy(result, example_inputs, additional_forward_args)
     prefix = "model." if how == "lift" else ""
     before, after = {prefix + key for key in module.state_dict()}, set(result.state_dict())
@@ -172,40 +172,15 @@ def _read_example(model: nn.Module, inputs: Any, additional: Any, *, baseline: A
     constants: set[Slot] = {*range(n, len(leaves.args)), *leaves.kwargs}
     constants -= set(inputs) if isinstance(inputs, Mapping) else set()
     call = ExampleCall(leaves, Roles.of(model, constants, mask))
-    if isinstance(mask, str | int) and call.roles.mask not in call.by_slot():
-        raise ConfigurationError(f"mask={mask!r} names no argument; the call has {list(call.by_slot())}.")
-    for i, x in enumerate(leaf.value for leaf in leaves.leaves if leaf.scales):
-        name = f"floating-point example input {i} of shape {tuple(x.shape)}"
-        if x.numel() == 0:
-            raise InputError(f"{name} is empty.")
-        if x.device.type == "meta":
-            raise InputError(f"{name} is on the meta device and has no values to calibrate on.")
-        if not bool(torch.isfinite(x).all()):
-            raise InputError(f"{name} has NaN or infinite values.")
+    slots = call.roles.by_slot(leaves.args, leaves.kwargs)
+    if isinstance(mask, str | int) and call.roles.mask not in slots:
+        raise ConfigurationError(f"mask={mask!r} names no argument; the call has {list(slots)}.")
+    for leaf in leaves.leaves:
+        if leaf.scales and (leaf.value.numel() == 0 or not bool(torch.isfinite(leaf.value).all())):
+            raise InputError(
+                f"example input {leaf.name} of shape {tuple(leaf.value.shape)} is empty or has NaN or infinite values."
+            )
     return call
-
-
-def ensure_module(model: Any) -> nn.Module:
-    """The plain module behind compiled and data-parallel wrappers, or an error that says what to pass instead."""
-    if not isinstance(model, nn.Module):
-        raise ConversionError(
-            f"to_xdnn converts an nn.Module; got {type(model).__name__}: wrap the function in a module."
-        )
-    inner = model.module if isinstance(model, PARALLEL) else compiled_from(model)
-    if inner is not None:
-        return ensure_module(inner)
-    for path, module in model.named_modules():
-        name = f"{path or 'the model'} ({type(module).__name__})"
-        if isinstance(module, torch.jit.ScriptModule):
-            raise ConversionError(f"{name} is scripted or traced; its code is fixed: pass the module it was made from.")
-        if ".quantized" in type(module).__module__:
-            raise ConversionError(f"{name} is quantised; rounding has no degree: convert first, then quantise.")
-    for path, tensor in (*model.named_parameters(), *model.named_buffers()):
-        if is_lazy(tensor):
-            raise ConversionError(f"{path} is lazy and has no shape yet: run the model once on real inputs first.")
-        if tensor.device.type == "meta":
-            raise ConversionError(f"{path} is on the meta device and has no values: load the weights first.")
-    return model
 
 
 def _without_cache(model: nn.Module) -> list[Edit]:
@@ -220,11 +195,11 @@ def _without_cache(model: nn.Module) -> list[Edit]:
 
 
 @torch.no_grad()
-def _run(model: nn.Module, call: ExampleCall) -> Any:
-    """The output on the example inputs in eval mode: what fails here is not the conversion's doing."""
+def _check_that_it_runs(model: nn.Module, call: ExampleCall) -> None:
+    """In eval mode on the example inputs: what fails here is not the conversion's doing."""
     try:
         with running(model):
-            return call(model)
+            call(model)
     except Exception as error:
         raise InputError(
             f"{type(model).__name__} itself fails on the example inputs ({type(error).__name__}: {error}): pass inputs "
@@ -232,120 +207,67 @@ def _run(model: nn.Module, call: ExampleCall) -> Any:
         ) from error
 
 
+#: What to try where reading biases does not do.
+_INSTEAD = "strip without calibration exchanges norms, attention and the like for forms that keep the scale; "
+_INSTEAD += LIFT_INSTEAD
+
+
 def _calibrate(
-    model: nn.Module, call: ExampleCall, given: Any, prove: Prove
+    model: nn.Module, call: ExampleCall, calibration: Calibration, prove: Prove
 ) -> tuple[nn.Module, list[Edit], "Certificate", tuple[LayerFit, ...]]:
     """Strip by least squares; what comes out is proved or refused."""
     name, training = type(model).__name__, model.training
     args = call.leaves.args
     if len(args) != 1 or call.leaves.kwargs or not isinstance(args[0], Tensor):
         raise ConversionError(f"{name} is called with more than one tensor; calibration is for models of one input.")
-    calibration = Calibration.ensure(given)
+
+    def refuse(offending: Any) -> None:
+        where = f"{offending.op} in {offending.module}" if offending.module else offending.op
+        raise ConversionError(f"{name} has {where}, for which calibration has no homogeneous form. {_INSTEAD}")
+
     with running(model):
         before = prove(model)
     if before.epsilons:  # of norms other than BatchNorm, which stay as they are: known before anything is fitted
-        raise _without_form(name, replace(before, violations=()))
+        refuse(before.epsilons[0])
     try:
         result, layers = calibrated_strip(model, args[0], calibration)
     except AxiogradError:
         raise
     except Exception as error:
         raise ConversionError(
-            f"{name} could not be calibrated ({type(error).__name__}: {error}). {_EXCHANGE}; {LIFT_INSTEAD}"
+            f"{name} could not be calibrated ({type(error).__name__}: {error}). {_INSTEAD}"
         ) from error
     certificate = prove(result)
     if not (certificate.ok and certificate.exact):
-        raise _without_form(name, certificate)
+        refuse([*certificate.epsilons, *certificate.violations][0])
     if certificate.degree != 1:
         raise ConversionError(
             f"{name} would become a network of degree {certificate.degree:g}, where degree 1 is wanted: it multiplies "
-            f"values that both grow with the input. {_EXCHANGE}; {LIFT_INSTEAD}"
+            f"values that both grow with the input. {_INSTEAD}"
         )
     warn_of_overfitting(layers)
     edits = [Edit(layer.name, "affine layer with its norm", "W h + b·c(h), fitted") for layer in layers]
     return result.train(training), edits, certificate, layers
 
 
-#: What to try where reading biases does not do.
-_EXCHANGE = "strip without calibration exchanges norms, attention and the like for forms that keep the scale"
-
-
-def _without_form(name: str, certificate: "Certificate") -> ConversionError:
-    return ConversionError(
-        f"{name} has {_operators(certificate)}, for which calibration has no homogeneous form. {_EXCHANGE}; "
-        f"{LIFT_INSTEAD}"
-    )
-
-
-def _operators(certificate: "Certificate") -> str:
-    """Those that break it, by name, each with the first module that has it."""
-    found: dict[str, str] = {}
-    places = [(e.op, e.module) for e in certificate.epsilons] + [(v.op, v.module) for v in certificate.violations]
-    for op, module in places:
-        if op:
-            found.setdefault(op, f"{op} in {module}" if module else op)
-    return ", ".join([*found.values()][:3]) or "an operator"
-
-
 def _lift(
-    model: nn.Module, call: ExampleCall, output: Any, prove: Prove, *, radius: float | None, baseline: Any
+    model: nn.Module, call: ExampleCall, prove: Prove, *, radius: float | None, baseline: Any
 ) -> tuple[Lifted, list[Edit], "Certificate"]:
-    shared = _without_batch(call, output)
-    roles = replace(call.roles, shared=frozenset(shared))
-    own, others = _centred(call, shared)
-    lifted = Lifted(
-        model,
-        _radius(radius, own, call),
-        baseline,
-        roles=roles,
-        shared_radius=_radius(None, others, call) if others else None,
-    )
+    """The model at the given radius, or at the root mean square of the example inputs without their padding."""
+    if radius is not None and not radius > 0:
+        raise ConfigurationError(f"radius={radius}; it is an RMS of inputs and must be positive.")
+    lifted = Lifted(model, radius or 1.0, baseline, roles=call.roles)
+    if radius is None:
+        rho = lifted.enter(call.leaves.args, call.leaves.kwargs).rho.detach()
+        lifted.radius.copy_(rho.double().square().mean().sqrt())
+    if lifted.radius == 0:
+        raise InputError(
+            "the example inputs are all zero, so the data's scale is unknown: pass real inputs or radius=."
+        )
     certificate = prove(lifted)
     if not certificate.ok:
         raise ConversionError(f"{type(model).__name__} was lifted but not proved:\n{certificate}.")
     return lifted, [Edit("", type(model).__name__, f"ρ(x)·f(x/ρ(x)), ρ(x) = RMS(x)/{lifted.radius:.4g}")], certificate
-
-
-def _without_batch(call: ExampleCall, output: Any) -> set[Slot]:
-    """Inputs that have no batch dimension while the output and others have: their sizes differ, and theirs is not its.
-
-    If no input has the output's rows, all of them together are one sample, as a graph's nodes and edges are.
-    """
-    rows = {leaf.shape[0] for leaf in tree_leaves(output) if isinstance(leaf, Tensor) and leaf.dim()}
-    batched = {
-        slot: all(x.dim() > 0 and {x.shape[0]} == rows for x in tree_leaves(value) if is_floating(x))
-        for slot, value in call.by_slot().items()
-        if call.roles.scales(slot) and any(is_floating(x) for x in tree_leaves(value))
-    }
-    return {slot for slot, has in batched.items() if not has} if any(batched.values()) else set()
-
-
-def _centred(call: ExampleCall, shared: set[Slot]) -> tuple[list[tuple[Slot, Tensor]], list[tuple[Slot, Tensor]]]:
-    """x − b of every floating-point input, with and without a batch dimension."""
-    owners = [slot for slot, value in call.by_slot().items() for _ in tree_leaves(value)]
-    own: list[tuple[Slot, Tensor]] = []
-    others: list[tuple[Slot, Tensor]] = []
-    for leaf, slot in zip(call.leaves.leaves, owners, strict=True):
-        if leaf.scales and call.roles.scales(slot) and leaf.value.is_floating_point():
-            x = leaf.value if leaf.baseline is None else leaf.value - leaf.baseline
-            (others if slot in shared else own).append((slot, x))
-    return own, others
-
-
-def _radius(given: float | None, inputs: list[tuple[Slot, Tensor]], call: ExampleCall) -> float:
-    """The given radius, or the root mean square of the example inputs without their padding."""
-    if given is not None:
-        if not given > 0:
-            raise ConfigurationError(f"radius={given}; it is an RMS of inputs and must be positive.")
-        return float(given)
-    masks = call.roles.masks(call.leaves.args, call.leaves.kwargs)
-    kept = [x.detach()[mask] if (mask := mask_for(slot, x, masks)) is not None else x.detach() for slot, x in inputs]
-    found = float(joint_rms([x.reshape(1, -1).double() for x in kept]))
-    if found == 0:
-        raise InputError(
-            "the example inputs are all zero, so the data's scale is unknown: pass real inputs or radius=."
-        )
-    return found
 
 
 def _energy(lifted: Lifted, inputs: Inputs, additional: Any) -> float | None:

@@ -111,7 +111,13 @@ class AffineOfDegreeOne(nn.Module):
     reader: Tensor | None
 
     def __init__(
-        self, product: str, options: tuple[Any, ...], weight: Tensor, bias: Tensor | None, blocks: tuple[int, ...]
+        self,
+        product: str,
+        options: tuple[Any, ...],
+        weight: Tensor,
+        bias: Tensor | None,
+        blocks: tuple[int, ...],
+        title: str = "",
     ) -> None:
         super().__init__()
         #: "linear", "conv2d", "conv_transpose2d" and so on, and what follows weight and bias in its call;
@@ -121,21 +127,21 @@ class AffineOfDegreeOne(nn.Module):
         self.blocks = blocks
         #: Where the channels of h and of y are.
         self.channels = -1 if product == "linear" else 1
+        #: Path of the layer in the original.
+        self.title = title
         self.weight = nn.Parameter(weight.clone())
         self.register_parameter("bias", None if bias is None else nn.Parameter(bias.clone()))
         self.register_parameter("reader", None if bias is None else nn.Parameter(weight.new_zeros(sum(blocks))))
 
     def linear_part(self, h: Tensor) -> Tensor:
         if self.product == "scale":
-            return h * self.over_channels(self.weight, h)
+            return h * self._over_channels(self.weight, h)
         made: Tensor = getattr(F, self.product)(h, self.weight, None, *self.options)
         return made
 
-    def over_channels(self, values: Tensor, y: Tensor) -> Tensor:
-        """One value per channel in a shape that broadcasts to y."""
-        shape = [1] * y.dim()
-        shape[self.channels] = -1
-        return values.view(shape)
+    def with_bias(self, y: Tensor, one: Tensor) -> Tensor:
+        """y + b·c."""
+        return y if self.bias is None else y + self._over_channels(self.bias, y) * per_sample(one, y)
 
     def features(self, h: Tensor, y: Tensor) -> Tensor:
         at = self.channels
@@ -144,10 +150,38 @@ class AffineOfDegreeOne(nn.Module):
     def forward(self, h: Tensor, before: Tensor | None = None) -> tuple[Tensor, Tensor]:
         y = self.linear_part(h)
         one = y.new_zeros(len(y)) if before is None else before
-        if self.bias is None or self.reader is None:
-            return y, one
-        one = one + self.features(h, y) @ self.reader
-        return y + self.over_channels(self.bias, y) * per_sample(one, y), one
+        if self.reader is not None:
+            one = one + self.features(h, y) @ self.reader
+        return self.with_bias(y, one), one
+
+    def _over_channels(self, values: Tensor, y: Tensor) -> Tensor:
+        """One value per channel in a shape that broadcasts to y."""
+        return values if self.channels == -1 else values.view([-1] + [1] * (y.dim() - 2))
+
+    # What a fit of the weights sees of it.
+
+    @property
+    def groups(self) -> int:
+        return 1 if self.product == "linear" else int(self.options[3])
+
+    def has_patches(self) -> bool:
+        """Whether this is a linear layer, or a convolution whose patches `F.unfold` knows."""
+        return self.product == "linear" or (self.product == "conv2d" and not isinstance(self.options[1], str))
+
+    def at_places(self, y: Tensor, places: Tensor) -> Tensor:
+        """Values at places of each image that are given by number, [images · places, channels]."""
+        flat = y.movedim(self.channels, -1).flatten(1, -2) if y.dim() > 2 else y[:, None]  # noqa: PLR2004
+        return flat.gather(1, places[..., None].expand(-1, -1, flat.shape[-1])).flatten(0, 1)
+
+    def patches(self, h: Tensor, places: Tensor) -> Tensor:
+        """What the weights see at places of the output, [images · places, groups · weights of an output]."""
+        if self.product == "linear":
+            return self.at_places(h, places)
+        stride, padding, dilation, _ = self.options
+        kernel = tuple(self.weight.shape[2:])
+        # Image by image: all patches of a batch would take many times its memory.
+        unfolded = (F.unfold(x, kernel, dilation, padding, stride)[0] for x in h.split(1))
+        return torch.cat([every[:, at].T for every, at in zip(unfolded, places, strict=True)])
 
     def extra_repr(self) -> str:
         return f"{self.product}, {tuple(self.weight.shape)}, bias={self.bias is not None}"

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from axiograd._calls import is_floating, read_leaves
+from axiograd._state import like_of
 from axiograd.errors import InputError
-from axiograd.homogeneity.conversion.arguments import Roles, Slot
-from axiograd.homogeneity.conversion.scale import joint_rms, per_sample, safe_divide
+from axiograd.homogeneity.conversion.scale import Roles, Slot, joint_rms, per_sample, safe_divide
 
 
 @dataclass
@@ -22,8 +22,6 @@ class ScaledCall:
     structure: Any
     #: Indices of the leaves that scale, with the baseline of each.
     origins: dict[int, Tensor | None]
-    #: Those of them that have no batch dimension.
-    shared: set[int]
     rho: Tensor
 
     def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -34,9 +32,8 @@ class ScaledCall:
 class Lifted(nn.Module):
     """F(x) = ρ(x)·f(x/ρ(x)), ρ(x) = RMS(x)/r per sample over the inputs that scale; F(0) = 0.
 
-    Tokens that a mask drops have no part in ρ. An input without a batch dimension beside others that have one is
-    divided by a ρ of its own. With a baseline b, of x − b in place of x: a number or tensor for every input, a tuple,
-    or a mapping by name.
+    Tokens that a mask drops have no part in ρ. With a baseline b, of x − b in place of x: a number or tensor for every
+    input, a tuple, or a mapping by name.
 
     >>> f = nn.Linear(2, 1)
     >>> F, x = Lifted(f, radius=1.0), torch.tensor([[1.0, -1.0]])
@@ -45,27 +42,18 @@ class Lifted(nn.Module):
     """
 
     radius: Tensor
-    shared_radius: Tensor
     baseline: Tensor | None
 
     def __init__(
-        self,
-        model: nn.Module,
-        radius: float | Tensor,
-        baseline: Any = None,
-        *,
-        roles: Roles | None = None,
-        shared_radius: float | None = None,
+        self, model: nn.Module, radius: float | Tensor, baseline: Any = None, *, roles: Roles | None = None
     ) -> None:
         super().__init__()
         self.model = model
         self.training = model.training
         self.roles = Roles.of(model) if roles is None else roles
-        parameter = next((p for p in model.parameters() if p.is_floating_point()), torch.empty(0))
-        value = torch.as_tensor(radius, dtype=torch.promote_types(parameter.dtype, torch.float32))
-        self.register_buffer("radius", value.detach().clone().to(parameter.device))
-        if shared_radius is not None:
-            self.register_buffer("shared_radius", torch.full_like(self.radius, shared_radius))
+        like = like_of(model)
+        value = torch.as_tensor(radius, dtype=torch.promote_types(like.dtype, torch.float32))
+        self.register_buffer("radius", value.detach().clone().to(like.device))
         self.register_buffer("baseline", None)
         #: Input (None: all of them) → the buffer that holds its baseline.
         self._held: dict[Slot | None, str] = {}
@@ -73,7 +61,7 @@ class Lifted(nn.Module):
             name = "baseline" if given_for is None else f"baseline_{given_for}"
             self._held[None if given_for is None else self.roles.slot(given_for)] = name
             origin = given if isinstance(given, Tensor) else torch.as_tensor(given, dtype=value.dtype)
-            self.register_buffer(name, origin.detach().clone().to(parameter.device))
+            self.register_buffer(name, origin.detach().clone().to(like.device))
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         inside = self.enter(args, kwargs)
@@ -91,38 +79,39 @@ class Lifted(nn.Module):
         where = [i for i, leaf in enumerate(leaves) if is_floating(leaf) and self.roles.scales(owner[i])]
         if not where:
             raise InputError("Lifted got no floating-point input to scale; pass embeddings instead of token ids.")
+        if any(leaves[i].shape[:1] != leaves[where[0]].shape[:1] for i in where):
+            raise InputError(
+                f"The lift scales each sample by itself, but its inputs have shapes "
+                f"{[tuple(leaves[i].shape) for i in where]}: pass what has no batch as additional_forward_args."
+            )
         origins = {i: self._origin(owner[i], leaves[i]) for i in where}
         masks = self.roles.masks(args, kwargs)
         centred = {i: leaves[i] if b is None else leaves[i] - b for i, b in origins.items()}
-        shared = {i for i in where if owner[i] in self.roles.shared}
-        own = [i for i in where if i not in shared]
-        rho = joint_rms([centred[i] for i in own], [mask_for(owner[i], leaves[i], masks) for i in own]) / self.radius
+        fitting = [mask_for(owner[i], leaves[i], masks) for i in where]
+        rho = joint_rms(list(centred.values()), fitting if masks else None) / self.radius
         for i, b in origins.items():
-            factor = per_sample(rho, centred[i])
-            if i in shared:
-                factor = joint_rms([centred[j].reshape(1, -1) for j in sorted(shared)])[0] / self.shared_radius
-            unit = safe_divide(centred[i], factor)
+            unit = safe_divide(centred[i], per_sample(rho, centred[i]))
             leaves[i] = unit if b is None else unit + b
-        return ScaledCall(leaves, structure, origins, shared, rho)
+        return ScaledCall(leaves, structure, origins, rho)
 
     def leave(self, outputs: Any, rho: Tensor) -> Any:
         """The outputs of the model inside, multiplied by ρ."""
-        return tree_map(lambda leaf: self._rescale(leaf, rho), outputs)
+
+        def rescale(leaf: Any) -> Any:
+            if not is_floating(leaf):
+                return leaf
+            if leaf.dim() == 0 or leaf.shape[0] != rho.shape[0]:
+                raise InputError(
+                    f"The lift scales each sample by itself, but an output of shape {tuple(leaf.shape)} does not have "
+                    f"the batch of {rho.shape[0]} first: return one row per sample."
+                )
+            return per_sample(rho, leaf) * leaf
+
+        return tree_map(rescale, outputs)
 
     def _origin(self, slot: Slot, x: Tensor) -> Tensor | None:
         name = self._held.get(None) or self._held.get(slot)
         return None if name is None else self.get_buffer(name).to(x)
-
-    @staticmethod
-    def _rescale(leaf: Any, rho: Tensor) -> Any:
-        if not is_floating(leaf):
-            return leaf
-        if rho.dim() and (leaf.dim() == 0 or leaf.shape[0] != rho.shape[0]):
-            raise InputError(
-                f"The lift scales each sample by itself, but an output of shape {tuple(leaf.shape)} does not have the "
-                f"batch of {rho.shape[0]} first: return one row per sample."
-            )
-        return per_sample(rho, leaf) * leaf
 
     def extra_repr(self) -> str:
         return f"radius={self.radius.item():.4g}" if self.radius.device.type != "meta" else "radius on meta"
@@ -184,7 +173,7 @@ def energy_parts(
         gradients: tuple[Tensor | None, ...] = torch.autograd.grad(score.sum(), list(units.values()), allow_unused=True)
     left = score.detach().clone()
     for (i, unit), gradient in zip(units.items(), gradients, strict=True):
-        if gradient is not None and i not in inside.shared:
+        if gradient is not None:
             origin = inside.origins[i]
             product = (unit if origin is None else unit - origin).detach() * gradient
             left -= product.reshape(len(left), -1).sum(1)

@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.modules.conv import _ConvNd
+from torch.utils._pytree import tree_leaves
 
-from axiograd._calls import Leaves
+from axiograd._calls import Leaves, is_floating
 from axiograd._state import in_mode, preserved_buffers, with_buffers
 from axiograd.errors import AxiogradError, ConversionError
-from axiograd.homogeneity.conversion.arguments import Roles, Slot
 from axiograd.homogeneity.conversion.layers import UncentredBatchNorm
-from axiograd.homogeneity.conversion.rewrite import GATES, RewrittenForward, ScaleKeepingForward
+from axiograd.homogeneity.conversion.rewrite import RewrittenForward, ScaleKeepingForward, degree_of, is_torchs, track
+from axiograd.homogeneity.conversion.scale import Roles
 
 if TYPE_CHECKING:
     from axiograd.homogeneity.certificate import Certificate
@@ -27,8 +28,6 @@ LIFT_INSTEAD = 'how="lift" changes no layer and works for any architecture.'
 _AFFINE = (nn.Linear, nn.Bilinear, _ConvNd)
 _NORMS = (nn.LayerNorm, nn.GroupNorm, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
-#: How far a norm's answer may move, by its epsilon, when its input is halved or doubled.
-_NORM_TOLERANCE = 0.05
 
 
 @dataclass(frozen=True)
@@ -52,9 +51,6 @@ class ExampleCall:
     leaves: Leaves
     roles: Roles
 
-    def by_slot(self) -> dict[Slot, Any]:
-        return self.roles.by_slot(self.leaves.args, self.leaves.kwargs)
-
     def __call__(self, model: nn.Module) -> Any:
         args, kwargs = self.leaves.copies()
         return model(*args, **kwargs)
@@ -70,117 +66,91 @@ def running(model: nn.Module, *, training: bool = False, keep_buffers: bool = Tr
 
 
 def strip(model: nn.Module, call: ExampleCall, prove: Prove) -> tuple[nn.Module, list[Edit], "Certificate"]:
-    """Biases and batch norms first, then functions, then what the certificate still points at, until it is satisfied.
+    """Biases and batch norms first, then functions, in the modules whose code calls them.
 
-    Sigmoid and softmax are taken for gates (degree 0) first; if that leaves no degree for the output, for activations.
     A model whose own code reads the biases of its layers keeps them, as zeros.
     """
-    failed: Certificate | None = None
-    zero_biases = False
-    norms = _hand_written_norms(model, call)
-    for gate_degree in (0.0, 1.0):
-        attempt = _Attempt(norms, call, prove, gate_degree)
+    try:
+        stripped, edits = _strip(model, call, zero_biases=False)
+    except AxiogradError:
+        raise
+    except Exception as error:  # noqa: BLE001  # the user's own code, without its biases
         try:
-            stripped, edits, certificate = attempt.strip(model, zero_biases=zero_biases)
-        except AxiogradError:
-            raise
-        except Exception as error:  # noqa: BLE001  # the user's own code, without its biases
-            zero_biases = True
-            try:
-                stripped, edits, certificate = attempt.strip(model, zero_biases=True)
-            except Exception:  # noqa: BLE001
-                raise ConversionError(
-                    f"{type(model).__name__} no longer runs once it is stripped ({type(error).__name__}: {error}). "
-                    + LIFT_INSTEAD
-                ) from error
-        if certificate.ok:
-            return stripped, edits, certificate
-        failed = failed or certificate
-        if not any(isinstance(module, GATES) for module in stripped.modules()):
-            break
-    raise ConversionError(
-        f"{type(model).__name__} could not be stripped completely; what is left:\n{failed}\n{LIFT_INSTEAD}"
-    )
+            stripped, edits = _strip(model, call, zero_biases=True)
+        except Exception:  # noqa: BLE001
+            raise ConversionError(
+                f"{type(model).__name__} no longer runs once it is stripped ({type(error).__name__}: {error}). "
+                + LIFT_INSTEAD
+            ) from error
+    certificate = prove(stripped)
+    if not certificate.ok:
+        raise ConversionError(
+            f"{type(model).__name__} could not be stripped completely; what is left:\n{certificate}\n{LIFT_INSTEAD}"
+        )
+    return stripped, edits, certificate
 
 
-@dataclass(frozen=True)
-class _Attempt:
-    """One way to strip: with gates of degree 0 or 1."""
-
-    #: Paths of hand-written norms.
-    norms: set[str]
-    call: ExampleCall
-    prove: Prove
-    gate_degree: float
-
-    def strip(self, model: nn.Module, *, zero_biases: bool) -> tuple[nn.Module, list[Edit], "Certificate"]:
-        stripped = copy.deepcopy(model)
-        edits = list(_exchange(stripped, zero_biases=zero_biases))
-        if self.call.roles.may_mask():
-            stripped.forward = RewrittenForward(stripped, self.call.roles, rewrites=False)
-        for path in self.norms:
-            module = stripped.get_submodule(path)
+def _strip(model: nn.Module, call: ExampleCall, *, zero_biases: bool) -> tuple[nn.Module, list[Edit]]:
+    stripped = copy.deepcopy(model)
+    edits = list(_exchange(stripped, zero_biases=zero_biases))
+    owners = _owners(stripped, call)
+    if call.roles.may_mask():
+        stripped.forward = RewrittenForward(stripped, call.roles, rewrites=False)
+    for path, degrees in owners.items():
+        module = stripped.get_submodule(path)
+        if degrees is None:
             module.forward = ScaleKeepingForward(module)
-        self._rewrite(stripped, self._owners(stripped))
-        while True:
-            calibrate(stripped, self.call)
-            certificate = self.prove(stripped)
-            origins = {v.module for v in certificate.violations if v.kind != "export"}
-            origins |= {e.module for e in certificate.epsilons}
-            if (certificate.ok and certificate.exact) or not self._rewrite(stripped, origins):
-                break
-        for path, forward in rewritten_forwards(stripped).items():
-            edits += [Edit(path, *edit) for edit in forward.edits]
-        order = {path: i for i, (path, _) in enumerate(stripped.named_modules())}
-        return stripped, sorted(edits, key=lambda edit: order[edit.module]), certificate
-
-    @torch.no_grad()
-    def _owners(self, model: nn.Module) -> set[str]:
-        """Paths of the modules in whose own code a function is rewritten: a dry run of a copy, rewritten as a whole."""
-        trial = copy.deepcopy(model)
-        forward = trial.forward = RewrittenForward(trial, self.call.roles, gate_degree=self.gate_degree)
-        paths = {module: path for path, module in trial.named_modules()}
-        running_modules: list[nn.Module] = []
-        found: set[str] = set()
-        forward.on_rewrite = lambda owner: found.add(paths[owner])
-
-        def enter(module: nn.Module, _args: Any) -> None:
-            running_modules.append(module)
-            forward.owner = module
-
-        def leave(_module: nn.Module, _args: Any, _output: Any) -> None:
-            running_modules.pop()
-            forward.owner = running_modules[-1] if running_modules else trial
-
-        for module in paths:
-            module.register_forward_pre_hook(enter)
-            module.register_forward_hook(leave)
-        for training in (True, False):
-            running_modules.clear()
-            with running(trial, training=training), _calibrating(trial):
-                _attempt_run(trial, self.call)
-        return found
-
-    def _rewrite(self, model: nn.Module, paths: set[str]) -> bool:
-        """Rewrite the owners of offending functions, or the nearest ancestor that is not rewritten yet."""
-        modules = dict(model.named_modules(remove_duplicate=False))
-        progress = False
-        for path in sorted(paths):
-            owner = path
-            while owner and (owner not in modules or _rewrites(modules[owner])):
-                owner = owner.rpartition(".")[0]
-            module = modules[owner]
-            if _rewrites(module) or isinstance(module, UncentredBatchNorm):
-                continue
-            roles = self.call.roles if module is model else None
-            module.forward = RewrittenForward(module, roles, gate_degree=self.gate_degree)
-            progress = True
-        return progress
+        else:
+            module.forward = RewrittenForward(module, None if path else call.roles, degrees)
+    calibrate(stripped, call)
+    for path, forward in rewritten_forwards(stripped).items():
+        edits += [Edit(path, *edit) for edit in forward.edits]
+    order = {path: i for i, (path, _) in enumerate(stripped.named_modules())}
+    return stripped, sorted(edits, key=lambda edit: order[edit.module])
 
 
-def _rewrites(module: nn.Module) -> bool:
-    forward = module.__dict__.get("forward")
-    return isinstance(forward, RewrittenForward) and forward.rewrites
+@torch.no_grad()
+def _owners(model: nn.Module, call: ExampleCall) -> dict[str, list[float] | None]:
+    """The modules in whose own code a function is rewritten, with the degrees of their arguments, by path.
+
+    A dry run of a copy that is rewritten as a whole, in which all degrees are known. A module without parts of its own
+    whose answer has degree 0 is a norm, whoever wrote it; None stands for its degrees.
+    """
+    trial = copy.deepcopy(model)
+    forward = trial.forward = RewrittenForward(trial, call.roles)
+    paths = {module: path for path, module in trial.named_modules()}
+    stack = [trial]
+    degrees: dict[nn.Module, list[float]] = {}
+    found: dict[str, list[float] | None] = {}
+
+    def note(owner: nn.Module) -> None:
+        found.setdefault(paths[owner], degrees.get(owner, []))
+
+    forward.on_rewrite = note
+
+    def enter(module: nn.Module, args: Any, kwargs: Any) -> None:
+        stack.append(module)
+        forward.owner = module
+        degrees[module] = [degree_of(leaf) for leaf in tree_leaves((args, kwargs))]
+
+    def leave(module: nn.Module, args: Any, y: Any) -> None:
+        stack.pop()
+        forward.owner = stack[-1]
+        own_layer = not is_torchs(module) and not any(module.children())
+        if own_layer and len(args) == 1 and is_floating(y) and args[0].shape == y.shape and degree_of(y) == 0:
+            degree = degree_of(args[0])
+            if degree and module is not trial:
+                found[paths[module]] = None
+                track(y, degree)
+
+    for module in paths:
+        module.register_forward_pre_hook(enter, with_kwargs=True)
+        module.register_forward_hook(leave)
+    for training in (True, False):
+        del stack[1:]
+        with running(trial, training=training), _calibrating(trial):
+            _attempt_run(trial, call)
+    return found
 
 
 def rewritten_forwards(model: nn.Module) -> dict[str, RewrittenForward]:
@@ -223,37 +193,6 @@ def _uncentre(module: nn.Module) -> None:
     for name, value in fresh._buffers.items():  # noqa: SLF001
         if module._buffers.get(name) is None and value is not None:  # noqa: SLF001
             module.register_buffer(name, value if like is None else value.to(like.device))
-
-
-@torch.no_grad()
-def _hand_written_norms(model: nn.Module, call: ExampleCall) -> set[str]:
-    """Paths of modules without parts that answer 2x and x/2 as they answer x: norms, whoever wrote them."""
-    found: set[str] = set()
-
-    def probe(path: str) -> Callable[..., None]:
-        def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], y: Any) -> None:
-            x = args[0] if args else None
-            if not (isinstance(x, Tensor) and isinstance(y, Tensor) and x.is_floating_point() and x.shape == y.shape):
-                return
-            allowed = _NORM_TOLERANCE * y.square().mean().sqrt()
-            uneven = torch.linspace(0.5, 2.0, x.shape[-1], dtype=x.dtype, device=x.device)
-            halved, doubled, otherwise = (
-                (type(module).forward(module, factor * x, *args[1:], **kwargs) - y).abs().max()
-                for factor in (0.5, 2.0, uneven)
-            )
-            # A sign or a step stays as it is under uneven factors too, and has no gradient.
-            if halved < allowed and doubled < allowed < otherwise:
-                found.add(path)
-
-        return hook
-
-    with ExitStack() as stack:
-        for path, module in model.named_modules():
-            if not any(module.children()) and type(module).forward.__module__.split(".")[0] != "torch":
-                stack.enter_context(module.register_forward_hook(probe(path), with_kwargs=True))
-        stack.enter_context(running(model))
-        call(model)
-    return found
 
 
 @torch.no_grad()

@@ -52,7 +52,7 @@ def enter(model: Lifted, arguments: Call) -> Entered:
     (positional if isinstance(slot, int) else keyword)[slot] = x  # type: ignore[index]
     with torch.enable_grad():
         inside = model.enter(tuple(positional), keyword)
-        if inside.shared or len(inside.origins) != 1 or inside.rho.shape != x.shape[:1]:
+        if len(inside.origins) != 1:
             raise NotHeldError("a lifted network has more than one scale per sample.")
         (slope,) = torch.autograd.grad(inside.rho.sum(), x)
     rho = inside.rho.detach()
