@@ -87,11 +87,10 @@ def test_another_data_set_is_not_mixed_in(unbroken, tmp_path, kind, finished):
     make = {"tensors": torch.utils.data.TensorDataset, "read one by one": OneByOne, "stream": Stream}[kind]
     attribute(tmp_path, make(*samples()))
     if not finished:
-        index = AttributionDataset(tmp_path).index
-        for shard in index.shards[5:]:
-            (tmp_path / shard.file).unlink()
+        for shard in AttributionDataset(tmp_path).shards[5:]:
+            shard.unlink()
     before = content(tmp_path)
-    for changed in (slice(8, None), 14, 79):
+    for changed in (slice(8, None), 14, 79) if finished else (slice(8, None), 14):
         with pytest.raises(StorageError, match=r"belongs to another data set: batch \d+ is a different one there"):
             attribute(tmp_path, make(*samples(changed)))
     if kind == "stream":
