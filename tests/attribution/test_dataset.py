@@ -192,7 +192,7 @@ def test_shards_are_plain_safetensors_and_progress_is_shown(model, data, loader,
     assert "6/6" in err
     tensors = load_file(shards(tmp_path)[0])
     assert tensors.keys() == {"attributions.0", "outputs", "target", "label"}
-    assert json.loads((tmp_path / "run.json").read_text())["batches"] == len(loader)
+    assert json.loads((tmp_path / "run.json").read_text())["samples"] == N
 
 
 @pytest.mark.parametrize("package", ["safetensors", "rich"])

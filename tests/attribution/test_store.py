@@ -123,7 +123,7 @@ def test_kill_9_loses_no_finished_shard_and_a_resumed_random_run_equals_an_unint
     out, _ = child.communicate()
     assert child.returncode == -signal.SIGKILL
     assert out.strip() == "set()"  # importing axiograd imports no extra
-    (folder / "tmp-shard-000099-000100.safetensors").write_bytes(b"half a shard")
+    (folder / "tmp-shard-000000099-000000100.safetensors").write_bytes(b"half a shard")
     partial = AttributionDataset(folder)
     assert not partial.complete
     kept = {s.name: s.stat().st_mtime_ns for s in partial.shards}
@@ -174,8 +174,8 @@ def test_a_damaged_shard_is_named_and_only_it_is_made_again(damage, model, data,
     else:
         content[-7] ^= 1
         victim.write_bytes(content)
-    name = r"shard-000002-000004\.safetensors"
-    message = "no shard with batches 2 to 3" if damage == "delete" else f"{name} is damaged"
+    name = r"shard-000000008-000000016\.safetensors"
+    message = "no shard with samples 8 to 15" if damage == "delete" else f"{name} is damaged"
     with pytest.raises(StorageError, match=rf"{message}.* run attribute_dataset again"):
         AttributionDataset(tmp_path)[9]
     if damage != "delete":
@@ -187,7 +187,7 @@ def test_a_damaged_shard_is_named_and_only_it_is_made_again(damage, model, data,
     assert method._batches == 2
     repaired.verify()
     assert torch.equal(repaired[:]["attributions"], whole["attributions"])
-    spans = ["000000-000002", "000002-000004", "000004-000006"]
+    spans = ["000000000-000000008", "000000008-000000016", "000000016-000000022"]
     assert [s.name for s in repaired.shards] == [f"shard-{span}.safetensors" for span in spans]
 
 
@@ -224,7 +224,7 @@ def test_folders_that_cannot_be_used(model, loader, tmp_path, monkeypatch):
     with pytest.raises(StorageError, match=r"run.json is damaged"):
         AttributionDataset(tmp_path / "run")
     account.unlink()
-    with pytest.raises(StorageError, match=r"has shard-000000-000002.safetensors but no run.json"):
+    with pytest.raises(StorageError, match=r"has shard-000000000-000000008.safetensors but no run.json"):
         run(method, loader, tmp_path / "run")
 
     def full(*_):

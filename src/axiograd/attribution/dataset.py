@@ -1,7 +1,7 @@
 """Attributions of a whole data set, streamed to disk, and read back row by row.
 
 A folder holds ``run.json`` (settings, structure of the inputs, seed) and shards, whose names are the index:
-``shard-000004-000007.safetensors`` has batches 4 to 6. Every file appears whole or not at all.
+``shard-000000128-000000192.safetensors`` has samples 128 to 191. Every file appears whole or not at all.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import secrets
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
-from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -21,7 +20,7 @@ from torch import Tensor
 from torch.utils import _pytree as pytree
 from torch.utils.data import Dataset, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 
-from axiograd._calls import read_call
+from axiograd._calls import Call, read_call
 from axiograd._io import (
     alone,
     digest,
@@ -93,8 +92,8 @@ def attribute_dataset(
 
     Targets are the batches' labels, each sample's largest output ("predicted"), or what `attribute` takes. Generators
     that the method holds are seeded anew for each batch, from their state at the start, so that a resumed run equals
-    an uninterrupted one. At most about two shards are in memory; the process may be killed at any time. Batches that
-    are stored are compared with the loader's, and not attributed again.
+    an uninterrupted one. At most about two shards are in memory; the process may be killed at any time. A folder
+    that was written with other settings, another model, another first batch or other numbers of batches is refused.
 
     >>> import tempfile, axiograd
     >>> method = axiograd.Gradient(lambda x: x @ torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
@@ -107,36 +106,30 @@ def attribute_dataset(
     if shard_bytes < 1:
         raise ConfigurationError(f"shard_bytes={shard_bytes}: expected at least 1.")
     _check_order(method, loader)
-    folder, call = Path(out), {"baselines": baselines, "additional_forward_args": additional_forward_args}
-    settings = {"target": target, "dtype": dtype, "baselines": baselines, "additional": additional_forward_args}
-    shown = progress_bar("attributions", total=_length(loader), shown=progress, extra="storage")
-    with alone(folder), shown as update:
-        run, known, pending, seen = _read_run(folder), _known(folder), _Pending(folder, shard_bytes), 0
+    folder, n = Path(out), _length(loader)
+    call = {"baselines": baselines, "additional_forward_args": additional_forward_args}
+    settings = {"target": target, "dtype": dtype, **call, "batches": n}
+    waiting: list[dict[str, Tensor]] = []
+    row = 0
+    with alone(folder), progress_bar("attributions", total=n, shown=progress, extra="storage") as update:
+        run, done = _read_run(folder), {i for shard in _shards(folder) for i in range(*_checked(shard))}
         for number, batch in enumerate(loader):
             inputs, label = split(batch)
-            data = digest(json.dumps(settings_of(batch)))
+            arguments = read_call(inputs, additional_forward_args)
             if number == 0:
-                run = _begin(folder, run, _settings(method, settings, loader, data), inputs, additional_forward_args)
-            if known.get(number, data) != data:
-                raise _other_data(folder, f"batch {number} is a different one there")
-            if run["batches"] is not None and number >= run["batches"]:
-                raise _other_data(folder, f"it has {run['batches']} batches there, and more here")
-            if number in known:
-                pending.flush()
+                run = _begin(folder, run, method, settings | {"first batch": batch}, arguments)
+            if row in done:
+                _write_shard(folder, row, waiting)
             else:
+                inputs, label = _on_device_of(method, (inputs, label))
                 with _seeded(method, f"{run['seed']} {number}"):
-                    inputs, label = _beside(method, (inputs, label))
-                    pending.add(number, rows_of(method, inputs, label, target, dtype, call), data)
-            seen = number + 1
+                    waiting.append(rows_of(method, inputs, label, target, dtype, call))
+            row += arguments.batch
+            if sum(t.nbytes for rows in waiting for t in rows.values()) >= shard_bytes:
+                _write_shard(folder, row, waiting)
             update(advance=1)
-        if not seen:
-            raise InputError("the loader is empty: there is nothing to attribute.")
-        stored = run["batches"] or max(known, default=-1) + 1
-        if seen < stored:
-            raise _other_data(folder, f"it has {stored} batches there, and {seen} here")
-        pending.flush()
-        if run["batches"] is None:
-            _write_run(folder, run | {"batches": seen})
+        _write_shard(folder, row, waiting)
+        _finish(folder, run, row, stored=max(done, default=-1) + 1)
     return AttributionDataset(folder, verify=False)
 
 
@@ -164,19 +157,19 @@ class AttributionDataset(Dataset[dict[str, Any]]):
         if not run:
             raise StorageError(f"{self.folder} holds no attributions: attribute_dataset(..., out=folder) makes them.")
         #: Whether the run went to the end of its loader.
-        self.complete: bool = run["batches"] is not None
+        self.complete: bool = run["samples"] is not None
         #: The files, in the order of the samples.
         self.shards = _shards(self.folder)
-        end = 0
-        for first, behind in [*map(_span, self.shards), (run["batches"], 0)]:
-            if first not in {end, None}:
+        spans = [_span(shard) for shard in self.shards]
+        self._ends = [end for _, end in spans]
+        starts = [start for start, _ in spans] + [run["samples"]] * self.complete
+        for end, start in zip([0, *self._ends], starts, strict=False):
+            if end != start:
                 raise StorageError(
-                    f"{self.folder} has no shard with batches {end} to {first - 1}: run attribute_dataset again, which "
+                    f"{self.folder} has no shard with samples {end} to {start - 1}: run attribute_dataset again, which "
                     "recomputes them and nothing else."
                 )
-            end = behind
-        self._structure = run["structure"]
-        self._ends = list(accumulate(_header(shard)["rows"] for shard in self.shards))
+        self._structure = Call((None,) * run["n_inputs"], {}, tuple(run["slots"]), run["single"], run["n_inputs"])
         self._unchecked = set(self.shards) if verify else set()
 
     def __len__(self) -> int:
@@ -196,7 +189,7 @@ class AttributionDataset(Dataset[dict[str, Any]]):
     def verify(self) -> None:
         """Compare the checksum of every shard; a damaged one raises `StorageError`."""
         for shard in self.shards:
-            _verify(shard)
+            _checked(shard)
 
     def __repr__(self) -> str:
         n, state = len(self.shards), "complete" if self.complete else "not complete"
@@ -210,21 +203,14 @@ class AttributionDataset(Dataset[dict[str, Any]]):
             shard, end = self.shards[number], min(stop, self._ends[number])
             offset = self._ends[number - 1] if number else 0
             if shard in self._unchecked:
-                _verify(shard)
+                _checked(shard)
                 self._unchecked.remove(shard)
             with safetensors().safe_open(shard, framework="pt") as file:
                 parts.append({name: file.get_slice(name)[row - offset : end - offset] for name in file.keys()})  # noqa: SIM118
             row = end
         tensors = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-        found = {slot: tensors.pop(f"attributions.{slot}") for slot in self._structure["slots"]}
-        return {"attributions": self._packed(found), **tensors}
-
-    def _packed(self, found: dict[Any, Tensor]) -> Any:
-        """Attributions in the structure of the inputs, as the method gave them."""
-        kind, n_inputs = self._structure["kind"], self._structure["n_inputs"]
-        if kind == "tuple":
-            return tuple(found.get(place) for place in range(n_inputs))
-        return found if kind == "dict" else next(iter(found.values()))
+        attributions = [tensors.pop(f"attributions.{slot}") for slot in self._structure.slots]
+        return {"attributions": self._structure.pack(attributions), **tensors}
 
 
 # What a folder holds
@@ -255,108 +241,83 @@ def _shards(folder: Path) -> list[Path]:
 
 
 def _span(shard: Path) -> tuple[int, int]:
-    """The first batch of a shard, and the first behind it."""
+    """The first sample of a shard, and the first behind it."""
     _, first, end = shard.stem.split("-")
     return int(first), int(end)
 
 
-def _known(folder: Path) -> dict[int, str]:
-    """The batches that are stored, and a digest of each."""
-    known: dict[int, str] = {}
-    for shard in _shards(folder):
-        _verify(shard)
-        known |= enumerate(_header(shard)["batches"], _span(shard)[0])
-    return known
-
-
-def _header(shard: Path) -> dict[str, Any]:
-    """Rows, digest of the tensors, and a digest of each batch that they were made from."""
+def _checked(shard: Path) -> tuple[int, int]:
+    """The span of a shard whose tensors have the digest that they were written with."""
     try:
-        header: dict[str, Any] = json.loads(read_header(shard)["shard"])
-    except (StorageError, KeyError) as error:
-        raise _damaged(shard) from error
-    return header
-
-
-def _verify(shard: Path) -> None:
-    try:
-        intact = digest(load_tensors(shard)) == _header(shard)["digest"]
-    except StorageError as error:
-        raise _damaged(shard) from error
+        intact = digest(load_tensors(shard)) == read_header(shard).get("digest")
+    except StorageError:
+        intact = False
     if not intact:
-        raise _damaged(shard)
+        raise StorageError(
+            f"{shard} is damaged: delete this file and run attribute_dataset again, which recomputes it and nothing "
+            "else."
+        )
+    return _span(shard)
 
 
-def _damaged(shard: Path) -> StorageError:
-    return StorageError(
-        f"{shard} is damaged: delete this file and run attribute_dataset again, which recomputes it and nothing else."
-    )
-
-
-class _Pending:
-    """Batches in a row that wait for a shard to be full."""
-
-    def __init__(self, folder: Path, shard_bytes: int) -> None:
-        self._folder, self._shard_bytes = folder, shard_bytes
-        self._batches: list[tuple[int, dict[str, Tensor], str]] = []
-        for leftover in folder.glob("tmp-*"):
-            leftover.unlink()
-
-    def add(self, number: int, tensors: dict[str, Tensor], data: str) -> None:
-        self._batches.append((number, tensors, data))
-        if sum(t.nbytes for _, tensors, _ in self._batches for t in tensors.values()) >= self._shard_bytes:
-            self.flush()
-
-    def flush(self) -> None:
-        if not self._batches:
-            return
-        numbers, parts, data = zip(*self._batches, strict=True)
-        kinds = {tuple((name, t.dtype, t.shape[1:]) for name, t in part.items()) for part in parts}
-        if len(kinds) > 1:
-            raise InputError(
-                f"batches {numbers[0]} to {numbers[-1]} differ in what they hold or in its shape: "
-                f"{'; '.join(sorted(map(str, kinds)))}. Make all samples of one shape, and give all of them labels or "
-                "none."
-            )
-        whole = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-        path = self._folder / f"shard-{numbers[0]:06d}-{numbers[-1] + 1:06d}.safetensors"
-        header = {"rows": len(next(iter(whole.values()))), "digest": digest(whole), "batches": data}
-        with writing(path, "Finished shards are kept"):
-            save_tensors(path, whole, {"shard": json.dumps(header)})
-        self._batches.clear()
+def _write_shard(folder: Path, end: int, waiting: list[dict[str, Tensor]]) -> None:
+    """Write batches in a row, up to the sample `end`, as one file, if there are any."""
+    if not waiting:
+        return
+    kinds = {tuple((name, t.dtype, t.shape[1:]) for name, t in rows.items()) for rows in waiting}
+    if len(kinds) > 1:
+        raise InputError(
+            f"batches before sample {end} differ in what they hold or in its shape: "
+            f"{'; '.join(sorted(map(str, kinds)))}. Make all samples of one shape, and give all of them labels or none."
+        )
+    whole = {name: torch.cat([rows[name] for rows in waiting]) for name in waiting[0]}
+    first = end - len(next(iter(whole.values())))
+    path = folder / f"shard-{first:09d}-{end:09d}.safetensors"
+    with writing(path, "Finished shards are kept"):
+        save_tensors(path, whole, {"digest": digest(whole)})
+    waiting.clear()
 
 
 # What a run must have in common with the one that it resumes
 
 
-def _begin(folder: Path, run: dict[str, Any], settings: dict[str, Any], inputs: Any, additional: Any) -> dict[str, Any]:
-    if run:
-        require_same_settings(folder, run["settings"], settings, "Choose another folder, or delete that one.")
-        return run
-    call = read_call(inputs, additional)
-    kind = "tensor" if call.single else "tuple" if isinstance(call.slots[0], int) else "dict"
-    structure = {"kind": kind, "slots": list(call.slots), "n_inputs": call.n_inputs}
-    # Draws follow the generator that the user gave; without one, a resumed run has the seed from here.
-    seed = settings["generator"] or secrets.token_hex(8)
-    run = {"settings": settings, "structure": structure, "seed": seed, "batches": None}
-    _write_run(folder, run)
-    return run
-
-
-def _settings(method: Attribution, settings: dict[str, Any], loader: Iterable[Any], first: str) -> dict[str, Any]:
+def _begin(
+    folder: Path, run: dict[str, Any], method: Attribution, settings: dict[str, Any], call: Call
+) -> dict[str, Any]:
+    """The account of a new run, or of the one that is resumed with the same settings."""
     own = {name: value for name, value in vars(method).items() if name != "model" and not name.startswith("_")}
     if isinstance(method, ExpectedGradients):
         own["references"] = method.references.settings()
     generator, module = own.get("generator"), module_of(method.model)
-    return {
+    here = {
         "axiograd": __version__,
         "method": {"name": type(method).__name__} | settings_of(own),
         "generator": None if generator is None else digest(generator.get_state()),
         "model": settings_of(method.model) if module is None else model_settings(module),
         **settings_of(settings),
-        "batches": _length(loader),
-        "first batch": first,
     }
+    for leftover in folder.glob("tmp-*"):
+        leftover.unlink()
+    if run:
+        require_same_settings(folder, run["settings"], here, "Choose another folder, or delete that one.")
+        return run
+    # Draws follow the generator that the user gave; without one, a resumed run has the seed from here.
+    seed = here["generator"] or secrets.token_hex(8)
+    structure = {"slots": call.slots, "single": call.single, "n_inputs": call.n_inputs}
+    run = {"settings": here, "seed": seed, **structure, "samples": None}
+    _write_run(folder, run)
+    return run
+
+
+def _finish(folder: Path, run: dict[str, Any], seen: int, stored: int) -> None:
+    if not seen:
+        raise InputError("the loader is empty: there is nothing to attribute.")
+    if seen != (run["samples"] or max(stored, seen)):
+        raise StorageError(
+            f"{folder} belongs to another data set: it has {run['samples'] or stored} samples there, and {seen} here. "
+            "Choose another folder, or delete that one."
+        )
+    _write_run(folder, run | {"samples": seen})
 
 
 def _check_order(method: Attribution, loader: Iterable[Any]) -> None:
@@ -375,13 +336,6 @@ def _check_order(method: Attribution, loader: Iterable[Any]) -> None:
         )
 
 
-def _other_data(folder: Path, what: str) -> StorageError:
-    return StorageError(
-        f"{folder} belongs to another data set: {what}. Nothing was overwritten. Choose another folder, or delete that "
-        "one."
-    )
-
-
 def _length(loader: Iterable[Any]) -> int | None:
     """Number of batches, if the loader knows."""
     try:
@@ -390,8 +344,7 @@ def _length(loader: Iterable[Any]) -> int | None:
         return None
 
 
-def _beside(method: Attribution, batch: Any) -> Any:
-    """The batch on the model's device."""
+def _on_device_of(method: Attribution, batch: Any) -> Any:
     module = module_of(method.model)
     parameter = None if module is None else next(module.parameters(), None)
     return batch if parameter is None else pytree.tree_map_only(Tensor, lambda t: t.to(parameter.device), batch)
