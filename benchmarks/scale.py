@@ -14,6 +14,7 @@ processor time is what a core would need by itself.
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import os
 import platform
@@ -131,7 +132,7 @@ class Held:
 def rates(n, turns=3):
     """Processor seconds per photo: the parts of a row, the whole row, and Captum's IG(50), turn by turn."""
     model, source, out = squeezenet(), photos(n), Path(tempfile.mkdtemp())
-    attribute = Attribute(model)
+    attribute = Attribute(copy.deepcopy(model).to(memory_format=torch.channels_last))
     start = time.process_time()
     write_attributions(attribute, photos(1), out / "first", progress=False)
     found = {"photos": n, "start": time.process_time() - start, "turns": []}

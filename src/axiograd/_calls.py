@@ -24,10 +24,6 @@ def is_floating(value: object) -> bool:
     return isinstance(value, Tensor) and value.is_floating_point()
 
 
-def _is_no_container(value: object) -> bool:
-    return not isinstance(value, list | tuple | dict)
-
-
 def _is_frame(value: object) -> bool:
     return hasattr(value, "columns") and hasattr(value, "index") and hasattr(value, "to_numpy")
 
@@ -43,6 +39,11 @@ def _from_frame(frame: Any) -> Tensor:
     if np.isnan(numbers).any():
         raise InputError(f"{int(np.isnan(numbers).sum())} cells of the DataFrame are empty; fill them first.")
     return torch.from_numpy(numbers).to(torch.get_default_dtype())
+
+
+def ordinary(tensor: Tensor) -> Tensor:
+    """A copy of a tensor that was made in inference mode, which autograd cannot save; others as they are."""
+    return tensor.clone() if tensor.is_inference() else tensor
 
 
 def zeros_like(features: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -74,6 +75,8 @@ class Call:
     n_inputs: int
     #: The pandas DataFrame that the inputs came in, if they did: attributions go out as such a frame.
     frame: Any = None
+    #: The arguments beside the features that have a row per sample; None: every tensor of the batch's length has.
+    per_sample: frozenset[int | str] | None = None
 
     def values(self) -> tuple[Any, ...]:
         """All arguments, positional ones first."""
@@ -142,8 +145,7 @@ class Call:
         def prepare(value: Any) -> Any:
             if not isinstance(value, Tensor):
                 return value
-            value = value.clone() if value.is_inference() else value
-            return value if create_graph else value.detach()
+            return ordinary(value) if create_graph else ordinary(value).detach()
 
         return self._mapped(prepare)
 
@@ -189,21 +191,26 @@ class Call:
         return {str(slot): attribution for slot, attribution in by_slot.items()}
 
     def rows(self, samples: slice | Tensor, repeats: int = 1) -> Call:
-        """Select samples and repeat the selection; every tensor with the batch's length takes part."""
+        """The call of some samples, the selection repeated."""
         if repeats == 1 and isinstance(samples, slice) and samples.indices(self.batch) == (0, self.batch, 1):
             return self
-        batch = self.batch
-
-        def take(value: Any) -> Any:
-            own = lambda t: rows_at(t, samples, batch, repeats)  # noqa: E731
-            return pytree.tree_map_only(Tensor, own, value, is_leaf=_is_no_container)
-
-        return self._mapped(take)
+        features = [rows_at(x, samples, self.batch, repeats) for x in self.features]
+        return self.beside(samples, repeats).filled(features)
 
     def beside(self, samples: slice | Tensor, repeats: int = 1) -> Call:
-        """Rows for a call with features of its own: where there is nothing else, nothing is copied."""
-        only_features = len(self.positional) + len(self.keyword) == len(self.slots)
-        return self if only_features else self.rows(samples, repeats)
+        """The arguments for some samples, the selection repeated, beside features that are still to be filled in."""
+        chosen, batch = self.rows_beside() if self.per_sample is None else self.per_sample, self.batch
+        positional, keyword = list(self.positional), dict(self.keyword)
+        for slot in chosen:
+            place: Any = keyword if isinstance(slot, str) else positional
+            place[slot] = pytree.tree_map_only(Tensor, lambda t: rows_at(t, samples, batch, repeats), place[slot])
+        return replace(self, positional=tuple(positional), keyword=keyword)
+
+    def rows_beside(self) -> list[int | str]:
+        """The arguments beside the features with a tensor of as many rows as there are samples."""
+        named: list[tuple[int | str, Any]] = [*enumerate(self.positional), *self.keyword.items()]
+        beside = [(slot, pytree.tree_leaves(value)) for slot, value in named if slot not in self.slots]
+        return [slot for slot, leaves in beside if any(_has_rows(leaf, self.batch) for leaf in leaves)]
 
     def fill(self, value: Any, what: str) -> tuple[Tensor, ...]:
         """Read a baseline: None is zero; a number, or tensors in the inputs' structure that broadcast to them."""
@@ -603,13 +610,17 @@ def _indexed(output: Tensor, indices: Tensor) -> Tensor:
     return output[(samples, *(column.expand(len(output)) for column in indices.unbind(1)))]
 
 
+def _has_rows(value: Any, batch: int) -> bool:
+    return isinstance(value, Tensor) and value.dim() > 0 and len(value) == batch
+
+
 def rows_at(value: Tensor, samples: slice | Tensor, batch: int, repeats: int = 1) -> Tensor:
     """The rows of some samples, the selection repeated; a tensor that has no row per sample stays as it is.
 
     >>> rows_at(torch.tensor([5, 6, 7]), slice(2), batch=3, repeats=2)
     tensor([5, 6, 5, 6])
     """
-    if not value.dim() or len(value) != batch:
+    if not _has_rows(value, batch):
         return value
     taken = value[samples if isinstance(samples, slice) else samples.to(value.device)]
     return taken.repeat(repeats, *[1] * (value.dim() - 1)) if repeats > 1 else taken

@@ -74,6 +74,53 @@ def test_expected_gradients(model):
     torch.testing.assert_close(found, by_steps(model, x, torch.zeros_like(x), w), rtol=0.05, atol=1e-7)
 
 
+@pytest.mark.parametrize("model", [summed, mixed, averaged, gated, weighted])
+def test_occlusion(model):
+    """F(x) − F(x without feature i), a feature at a time."""
+    torch.manual_seed(0)
+    x, w = torch.rand(4, 4, dtype=torch.double) + 1, torch.rand(4, 4, dtype=torch.double)
+    expected = torch.stack([model(x, w) - model(x.index_fill(1, torch.tensor(i), 0.1), w) for i in range(4)], 1)
+    found = axiograd.Occlusion(model).attribute(x, baselines=0.1, additional_forward_args=w)
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("rows", [None, 1, 3, 100])
+@pytest.mark.parametrize("model", [summed, mixed, averaged, gated, weighted])
+def test_masking_curves(model, rows):
+    """The whole batch in one call for each number of kept features, so that nothing is repeated or sliced."""
+    torch.manual_seed(0)
+    x, w = torch.rand(4, 4, dtype=torch.double) + 1, torch.rand(4, 4, dtype=torch.double)
+    a = torch.randn(4, 4, dtype=torch.double)
+    rank = (-a).argsort(1).argsort(1)
+    expected = torch.stack([model(torch.where((rank < n) & (a > 0), x, 0.1), w) for n in (1, 2, 3, 4)], 1)
+    found = axiograd.metrics.masking_curves(
+        model,
+        x,
+        a,
+        metrics=("KPM",),
+        fractions=(0.25, 0.5, 0.75, 1.0),
+        masking=0.1,
+        additional_forward_args=w,
+        max_rows=rows,
+    )
+    torch.testing.assert_close(found["KPM"].scores, expected)
+
+
+def test_one_argument_of_two_has_a_row_per_sample():
+    """One is a constant of the batch's length, the other is not."""
+    torch.manual_seed(0)
+    x, matrix, row = (torch.rand(4, 4, dtype=torch.double) for _ in range(3))
+    model = lambda x, matrix, row: ((x @ matrix) * row).square().sum(1)  # noqa: E731
+    found = axiograd.IntegratedGradients(model, 20).attribute(x, additional_forward_args=(matrix, row))
+    alone = [
+        axiograd.IntegratedGradients(model, 20, internal_batch_size=1).attribute(
+            x[i : i + 1], additional_forward_args=(matrix, row[i : i + 1])
+        )
+        for i in range(4)
+    ]
+    torch.testing.assert_close(found, torch.cat(alone))
+
+
 def test_rows_per_sample_are_not_run_one_step_at_a_time():
     torch.manual_seed(0)
     seen = []

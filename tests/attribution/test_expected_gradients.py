@@ -3,7 +3,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import axiograd
-from axiograd.attribution.references import References
+from axiograd.attribution.expected_gradients import References
 from axiograd.errors import BaselineError, ConfigurationError
 from support.networks import build
 from support.oracles import integrated_gradients
@@ -43,14 +43,16 @@ def test_repeatable_with_a_generator():
 def test_references_are_drawn_without_replacement_within_a_call():
     seen = []
 
-    class Spy(References):
-        def draw(self, n, n_inputs, generator):
-            drawn = References.ensure(torch.arange(12.0).reshape(12, 1)).draw(n, n_inputs, generator)
-            seen.append(drawn[0].flatten().tolist())
-            return drawn
+    class Noting(torch.utils.data.Dataset):
+        def __len__(self):
+            return 12
 
-    axiograd.ExpectedGradients(lambda x: x.sum(1), Spy(), n_samples=4).attribute(torch.ones(3, 1))
-    assert sorted(seen[0]) == list(range(12))
+        def __getitem__(self, index):
+            seen.append(index)
+            return torch.tensor([float(index)])
+
+    axiograd.ExpectedGradients(lambda x: x.sum(1), Noting(), n_samples=4).attribute(torch.ones(3, 1))
+    assert sorted(seen) == list(range(12))
 
 
 def test_more_draws_than_references_use_each_almost_equally():

@@ -35,7 +35,7 @@ def penalty(attributions):
 
 
 @pytest.mark.filterwarnings(
-    "ignore:.*taken on trust:axiograd.attribution.InexactWarning"
+    "ignore:.*given, not proved:axiograd.attribution.InexactWarning"
 )  # also of the regular networks
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", [*HOMOGENEOUS, *REGULAR])

@@ -29,7 +29,7 @@ METHODS = {
 every_method = pytest.mark.parametrize("method", METHODS)
 
 
-@pytest.mark.filterwarnings("ignore:.*taken on trust:axiograd.attribution.InexactWarning")  # the network has biases
+@pytest.mark.filterwarnings("ignore:.*given, not proved:axiograd.attribution.InexactWarning")  # the network has biases
 @every_method
 @pytest.mark.parametrize("train", [True, False])
 @pytest.mark.parametrize("create_graph", [True, False])

@@ -1,13 +1,11 @@
 """What of a stored run survives a kill, an interruption or damage, and which folders are refused."""
 
-import json
+import errno
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections import namedtuple
 
 import pytest
 import torch
@@ -16,9 +14,8 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import axiograd
 from axiograd import AttributionDataset
-from axiograd.errors import (
-    StorageError,
-)
+from axiograd.attribution import dataset
+from axiograd.errors import StorageError
 from support.stored import BATCH, Counting, N, network, run, samples, shards
 
 
@@ -126,17 +123,17 @@ def test_kill_9_loses_no_finished_shard_and_a_resumed_random_run_equals_an_unint
     out, _ = child.communicate()
     assert child.returncode == -signal.SIGKILL
     assert out.strip() == "set()"  # importing axiograd imports no extra
-    (folder / "shard-00099.safetensors.tmp").write_bytes(b"half a shard")
+    (folder / "tmp-shard-000000099-000000100.safetensors").write_bytes(b"half a shard")
     partial = AttributionDataset(folder)
     assert not partial.complete
-    kept = {s.file: (folder / s.file).stat().st_mtime_ns for s in partial.index.shards}
+    kept = {s.name: s.stat().st_mtime_ns for s in partial.shards}
     assert len(kept) >= 2
 
     here = {"__name__": "child"}
     exec(CHILD, here)
     resumed, whole = here["run"](folder), here["run"](tmp_path / "whole")
     assert {name: (folder / name).stat().st_mtime_ns for name in kept} == kept
-    assert not list(folder.glob("*.tmp"))
+    assert not list(folder.glob("tmp-*"))
     assert resumed.complete
     assert len(resumed) == N
     assert torch.equal(resumed[:]["attributions"], whole[:]["attributions"])
@@ -177,19 +174,21 @@ def test_a_damaged_shard_is_named_and_only_it_is_made_again(damage, model, data,
     else:
         content[-7] ^= 1
         victim.write_bytes(content)
-    message = "is missing" if damage == "delete" else "is damaged"
-    with pytest.raises(StorageError, match=rf"shard-00001.safetensors {message}.* run attribute_dataset again"):
+    name = r"shard-000000008-000000016\.safetensors"
+    message = "no shard with samples 8 to 15" if damage == "delete" else f"{name} is damaged"
+    with pytest.raises(StorageError, match=rf"{message}.* run attribute_dataset again"):
         AttributionDataset(tmp_path)[9]
     if damage != "delete":
-        with pytest.raises(StorageError, match=r"shard-00001.safetensors is damaged.*delete this file"):
+        with pytest.raises(StorageError, match=rf"{name} is damaged.*delete this file"):
             run(Counting(model), loader, tmp_path)
         victim.unlink()
     method = Counting(model)
-    mended = run(method, loader, tmp_path)
+    repaired = run(method, loader, tmp_path)
     assert method._batches == 2
-    mended.verify()
-    assert torch.equal(mended[:]["attributions"], whole["attributions"])
-    assert [s.file for s in mended.index.shards] == [f"shard-{i:05d}.safetensors" for i in range(3)]
+    repaired.verify()
+    assert torch.equal(repaired[:]["attributions"], whole["attributions"])
+    spans = ["000000000-000000008", "000000008-000000016", "000000016-000000022"]
+    assert [s.name for s in repaired.shards] == [f"shard-{span}.safetensors" for span in spans]
 
 
 def test_another_runs_folder_is_refused_with_what_differs(model, data, loader, tmp_path):
@@ -220,24 +219,21 @@ def test_folders_that_cannot_be_used(model, loader, tmp_path, monkeypatch):
     with pytest.raises(StorageError, match="holds no attributions"):
         AttributionDataset(tmp_path)
     run(method, loader, tmp_path / "run")
-    index = tmp_path / "run" / "index.json"
-    content = index.read_text()
-    index.write_text(content[:-9])
-    with pytest.raises(StorageError, match=r"index.json is damaged"):
+    account = tmp_path / "run" / "run.json"
+    account.write_text(account.read_text()[:-9])
+    with pytest.raises(StorageError, match=r"run.json is damaged"):
         AttributionDataset(tmp_path / "run")
-    index.write_text(json.dumps(json.loads(content) | {"format": 99}))
-    with pytest.raises(StorageError, match="format 99"):
-        AttributionDataset(tmp_path / "run")
-    index.unlink()
-    with pytest.raises(StorageError, match=r"has shard-00000.safetensors but no index.json"):
+    account.unlink()
+    with pytest.raises(StorageError, match=r"has shard-000000000-000000008.safetensors but no run.json"):
         run(method, loader, tmp_path / "run")
-    usage = namedtuple("usage", "total used free")  # noqa: PYI024  # what shutil returns
-    free = iter([2**40] * 4 + [7])
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(0, 0, next(free)))
-    with pytest.raises(StorageError, match=r"0 MiB free.*Finished shards are kept"):
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(dataset, "save_tensors", full)
+    with pytest.raises(StorageError, match=r"No space left.*Finished shards are kept"):
         run(method, loader, tmp_path / "full")
     monkeypatch.undo()
-    assert len(AttributionDataset(tmp_path / "full")) == 2 * BATCH
     assert run(method, loader, tmp_path / "full").complete
 
 

@@ -73,7 +73,7 @@ def test_linear_targets_keep_the_models_certificate():
 
 def test_given_degree_skips_the_certificate():
     network, x = build("linear")
-    with pytest.warns(InexactWarning, match="degree=2 was taken on trust"):
+    with pytest.warns(InexactWarning, match="degree=2 was given, not proved"):
         skipped = axiograd.XGradient(network, degree=2).attribute(x, target=0)
     torch.testing.assert_close(skipped, axiograd.InputXGradient(network).attribute(x, target=0) / 2)
 

@@ -323,18 +323,6 @@ def test_copies_have_the_inputs_memory_order():
     assert all(torch.allclose(last[name].scores, usual[name].scores, atol=1e-12) for name in usual)
 
 
-def test_photos_go_eight_at_a_time():
-    sizes = []
-
-    def model(x):
-        sizes.append(len(x))
-        return x.flatten(1)[:, :2]
-
-    x = torch.randn(2, 3, 224, 224, generator=torch.Generator().manual_seed(0))
-    masking_curves(model, x, x, 0, masking="zero", metrics=("KPM",))
-    assert max(sizes) == 8
-
-
 def dense_blur(images, size, sigma):
     """Reflect, then weigh every pixel of the dense kernel: nothing is separated, nothing is folded."""
     half = size // 2

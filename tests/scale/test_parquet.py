@@ -250,17 +250,6 @@ def test_a_model_that_knows_one_order_of_memory_gets_it(how):
     np.testing.assert_allclose(np.stack(table["attributions"].to_pylist()), expected, rtol=1e-4, atol=1e-6)
 
 
-def test_channels_last_keeps_every_pixel_in_its_place():
-    torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3, bias=False), torch.nn.ReLU(), torch.nn.Flatten())
-    model = torch.nn.Sequential(model, torch.nn.Linear(4 * 24, 2, bias=False))
-    x, attribute = torch.randn(3, 3, 6, 8), Attribute(model, target=0, summary=Pixels())
-    table = attribute({"image": x.numpy()})
-    assert attribute._order.channels_last
-    expected = axiograd.XGradient(model).attribute(x, 0).flatten(1).numpy()
-    np.testing.assert_allclose(np.stack(table["attributions"].to_pylist()), expected, rtol=1e-4, atol=1e-6)
-
-
 def test_a_worker_with_another_model_writes_nothing(tmp_path):
     def unseeded():
         return Attribute(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(288, 2, bias=False)))

@@ -44,7 +44,7 @@ def trained(take_step, model: nn.Module, arguments: dict, steps: int = 3) -> tup
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is deprecated:DeprecationWarning")  # from TorchInductor
-@pytest.mark.filterwarnings("ignore:.*taken on trust:axiograd.attribution.InexactWarning")  # 2 is wrong, and in both
+@pytest.mark.filterwarnings("ignore:.*given, not proved:axiograd.attribution.InexactWarning")  # 2 is wrong, and in both
 @pytest.mark.parametrize("backend", ["eager", pytest.param("inductor", marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     ("prior", "arguments", "options"),
@@ -141,7 +141,7 @@ FALLBACKS = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:.*taken on trust:axiograd.attribution.InexactWarning")  # not all are homogeneous
+@pytest.mark.filterwarnings("ignore:.*given, not proved:axiograd.attribution.InexactWarning")  # not all are homogeneous
 @pytest.mark.parametrize("name", FALLBACKS)
 def test_falls_back_with_a_message_and_the_same_gradients(name: str) -> None:
     make, options, message = FALLBACKS[name]

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from axiograd._calls import Call, LinearTarget, Model, logits, select
 from axiograd._extras import optional
-from axiograd._state import all_modules, attributes_restored, module_of, running_eagerly
+from axiograd._state import all_modules, module_of, running_eagerly
 from axiograd._typing import Target
 from axiograd.attribution.base import Attribution, AttributionCall, Computed, private_generator
 from axiograd.attribution.passes import check_finite, run
@@ -50,62 +50,42 @@ class CaptumMethod(Attribution):
         self._attr = optional("captum.attr", "captum", "CaptumMethod")
         if taken := _OURS & options.keys():
             raise ConfigurationError(f"{', '.join(sorted(taken))}: pass it to attribute or explain, not here.")
-        self.method = method
-        self.name = type(method).__name__ if self._is_instance(method) else getattr(method, "__name__", str(method))
+        kind = method if isinstance(method, type) else type(method)
+        #: Captum's name for it, or the function's.
+        self.name = kind.__name__ if issubclass(kind, self._attr.Attribution) else getattr(method, "__name__", "method")
+        if issubclass(kind, self._attr.LayerAttribution | self._attr.NeuronAttribution):
+            raise ConfigurationError(
+                f"{self.name} attributes to layers; only methods that attribute to inputs fit here."
+            )
+        self.method, self.generator, self._private = method, generator, private_generator()
         known = set(inspect.signature(method).parameters) if isinstance(method, type) else set()
         self.constructor_options = {k: v for k, v in options.items() if k in known}
         self.options = {k: v for k, v in options.items() if k not in known}
-        kind = method if isinstance(method, type) else type(method)
-        if issubclass(kind, self._attr.LayerAttribution | self._attr.NeuronAttribution):
-            raise self._about_layers()
-        self.generator = generator
-        self._private = private_generator()
-        self._build(model)
-
-    def _is_instance(self, value: object) -> bool:
-        return isinstance(value, self._attr.Attribution)
-
-    def _build(self, forward: Any) -> Any:
-        """Captum's object for a forward function."""
-        if self._is_instance(self.method):
-            own = getattr(self.method, "forward_func", None)
-            if own is not self.model:
-                raise ConfigurationError(f"the given {self.name} was made for another model: make it for this one.")
-            return self._rebound(self.method, forward)
-        built = self._made(forward) if callable(self.method) else None
-        if not self._is_instance(built):
-            raise ConfigurationError(
-                f"{self.name} is not a method of Captum: expected a class, an instance, or a function that makes one "
-                "from a model."
-            )
-        if isinstance(built, self._attr.LayerAttribution | self._attr.NeuronAttribution):
-            raise self._about_layers()
-        if module_of(self.model) is None and any(hasattr(part, "model") for part in self._parts(built)):
+        if hasattr(self._build(self.model), "model") and module_of(self.model) is None:
             raise ConfigurationError(
                 f"{self.name} works with hooks on modules and sees none in {self.model!r}: pass the nn.Module."
             )
-        return built
 
-    def _made(self, forward: Any) -> Any:
+    def _build(self, forward: Any) -> Any:
+        """Captum's object for a forward function."""
+        if isinstance(self.method, self._attr.Attribution):
+            if self.method.forward_func is not self.model:
+                raise ConfigurationError(f"the given {self.name} was made for another model: make it for this one.")
+            return self._rebound(self.method, forward)
         try:
-            return self.method(forward, **self.constructor_options)
+            built = self.method(forward, **self.constructor_options)
         except (TypeError, AttributeError) as error:
-            if not isinstance(self.method, type):
-                raise
             raise ConfigurationError(
                 f"{self.name} cannot be made from the model and {self.constructor_options or 'no options'} ({error}): "
                 "pass what is missing as keywords, or a function from a model to a method, such as "
                 "lambda model: NoiseTunnel(Saliency(model))."
             ) from error
-
-    def _about_layers(self) -> ConfigurationError:
-        return ConfigurationError(f"{self.name} attributes to layers; only methods that attribute to inputs fit here.")
-
-    def _parts(self, method: Any) -> Iterator[Any]:
-        yield method
-        for value in vars(method).values():
-            if self._is_instance(value):
-                yield from self._parts(value)
+        if not isinstance(built, self._attr.Attribution):
+            raise ConfigurationError(
+                f"{self.name} is not a method of Captum: expected a class, an instance, or a function that makes one "
+                "from a model."
+            )
+        return built
 
     def _rebound(self, method: Any, forward: Any) -> Any:
         """A copy for another forward function; methods inside it (NoiseTunnel) are copied too."""
@@ -113,13 +93,13 @@ class CaptumMethod(Attribution):
         for name, value in vars(method).items():
             if value is self.model:
                 setattr(rebound, name, forward)
-            elif self._is_instance(value):
+            elif isinstance(value, self._attr.Attribution):
                 setattr(rebound, name, self._rebound(value, forward))
         return rebound
 
     def _takes_distribution(self) -> bool:
-        kinds = (self._attr.GradientShap, self._attr.DeepLiftShap)
-        return isinstance(self.method, kinds) or (isinstance(self.method, type) and issubclass(self.method, kinds))
+        kind = self.method if isinstance(self.method, type) else type(self.method)
+        return issubclass(kind, self._attr.GradientShap | self._attr.DeepLiftShap)
 
     def _read_baselines(self, baselines: Any, arguments: Call) -> tuple[Tensor, ...]:
         if baselines is None:
@@ -141,7 +121,7 @@ class CaptumMethod(Attribution):
             outputs = run(call.model, arguments, arguments.features)
             scores = self._score(outputs, call.target, arguments.batch)
         forward = _Scores(call)
-        with _lent(call.model), _quiet(), running_eagerly(), self._seeded():
+        with _lent(call.model), running_eagerly(), self._seeded():
             method = self._build(forward)
             if isinstance(call.target, str):
                 each = [self._attribute(method, forward, call, i) for i in range(scores.shape[1])]
@@ -241,24 +221,26 @@ def _bare(tensors: tuple[Tensor, ...], call: AttributionCall) -> Any:
 def _lent(model: Model) -> Iterator[None]:
     """The model, whose modules may be written on: all that they hold comes back as it was.
 
-    Parameters are swapped for copies: a library that rewrites weights (LRP) then never touches the user's storage, nor
+    Parameters are swapped for copies: a method that rewrites weights (LRP) then never touches the user's storage, nor
     what is saved there for a later ``backward()``.
     """
-    with attributes_restored(model, registered=True):
-        copies: dict[int, nn.Parameter] = {}
-        for module in all_modules(model):
-            for name, p in module._parameters.items():  # noqa: SLF001  # setattr would run a module's own __setattr__
-                if p is not None:
-                    copy = nn.Parameter(p.detach().clone(), requires_grad=p.requires_grad)
-                    module._parameters[name] = copies.setdefault(id(p), copy)  # noqa: SLF001
-        yield
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Captum announces hooks and requires_grad that it sets and that are undone here; the model's warnings stay."""
+    modules = all_modules(model)
+    held = [vars(module) for module in modules]
+    held += [part for own in held for part in own.values() if isinstance(part, dict)]
+    before = [dict(part) for part in held]
+    copies: dict[int, nn.Parameter] = {}
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module=r"captum\.")
-        warnings.filterwarnings("ignore", module=r"axiograd\.attribution\.captum")
+        for where in (r"captum\.", r"axiograd\.attribution\.captum"):
+            warnings.filterwarnings("ignore", module=where)
         warnings.filterwarnings("ignore", message=".*backward hook.*")
-        yield
+        try:
+            for module in modules:
+                for name, p in module._parameters.items():  # noqa: SLF001  # setattr would run a module's own __setattr__
+                    if p is not None:
+                        own = nn.Parameter(p.detach().clone(), requires_grad=p.requires_grad)
+                        module._parameters[name] = copies.setdefault(id(p), own)  # noqa: SLF001
+            yield
+        finally:
+            for part, content in zip(held, before, strict=True):
+                part.clear()
+                part.update(content)

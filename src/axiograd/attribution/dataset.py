@@ -1,31 +1,78 @@
-"""Attributions of a whole data set, streamed to disk."""
+"""Attributions of a whole data set, streamed to disk, and read back row by row.
+
+A folder holds ``run.json`` (settings, structure of the inputs, seed) and shards, whose names are the index:
+``shard-000000128-000000192.safetensors`` has samples 128 to 191. Every file appears whole or not at all.
+"""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Sized
+import secrets
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from itertools import chain
-from typing import Any, Literal
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
 
 import torch
+from torch import Tensor
+from torch.utils import _pytree as pytree
+from torch.utils.data import Dataset, RandomSampler, SubsetRandomSampler, WeightedRandomSampler
 
-from axiograd._calls import read_call
-from axiograd._io import digest, model_settings, progress_bar, require_same_settings, safetensors, settings_of
+from axiograd._calls import Call, read_call
+from axiograd._io import (
+    alone,
+    digest,
+    load_tensors,
+    model_settings,
+    progress_bar,
+    read_header,
+    require_same_settings,
+    safetensors,
+    save_tensors,
+    settings_of,
+    write_atomically,
+    writing,
+)
 from axiograd._state import module_of
 from axiograd._typing import Target
 from axiograd._version import __version__
-from axiograd.attribution._batches import Split, cheap_to_read, check_order, numbered, split_batch, to_device
-from axiograd.attribution.attribution_dataset import AttributionDataset
 from axiograd.attribution.base import Attribution
 from axiograd.attribution.expected_gradients import ExpectedGradients
-from axiograd.attribution.references import _Loader
-from axiograd.attribution.rows import Rows, rows_of
-from axiograd.attribution.store import Index, Store
+from axiograd.attribution.rows import rows_of
 from axiograd.errors import ConfigurationError, InputError, StorageError
+
+#: From a batch to its inputs and labels (None if it has none).
+Split: TypeAlias = Callable[[Any], tuple[Any, Any]]
+
+_RUN = "run.json"
+_LABELS = ("label", "labels", "target", "targets", "y")
+_SHUFFLES = (RandomSampler, SubsetRandomSampler, WeightedRandomSampler)
+
+
+def split_batch(batch: Any) -> tuple[Any, Any]:
+    """Inputs and labels of a batch ``x``, ``(x,)``, ``(x, y)``, where x is anything a model takes, or a mapping.
+
+    >>> split_batch({"pixels": torch.ones(1, 2), "label": torch.tensor([1])})
+    ({'pixels': tensor([[1., 1.]])}, tensor([1]))
+    """
+    if isinstance(batch, Tensor):
+        return batch, None
+    if isinstance(batch, Mapping):
+        names = [name for name in _LABELS if name in batch]
+        if len(names) > 1:
+            raise InputError(f"the batch has {' and '.join(names)}: say which is the label with split=.")
+        named = {name: value for name, value in batch.items() if name not in names}
+        return named, batch[names[0]] if names else None
+    if isinstance(batch, tuple | list) and 1 <= len(batch) <= 2:  # noqa: PLR2004  # x, or x and y
+        inputs = tuple(batch[0]) if isinstance(batch[0], list) else batch[0]
+        return inputs, batch[1] if len(batch) == 2 else None  # noqa: PLR2004
+    size = f" of {len(batch)}" if isinstance(batch, tuple | list) else ""
+    raise InputError(
+        f"a batch that is a {type(batch).__name__}{size}: expected x, (x, y) or a mapping. Otherwise say what is what, "
+        "for example split=lambda batch: ((batch[0], batch[1]), batch[2])."
+    )
 
 
 def attribute_dataset(
@@ -45,8 +92,8 @@ def attribute_dataset(
 
     Targets are the batches' labels, each sample's largest output ("predicted"), or what `attribute` takes. Generators
     that the method holds are seeded anew for each batch, from their state at the start, so that a resumed run equals
-    an uninterrupted one. At most about two shards are in memory; the process may be killed at any time. What is
-    stored is compared with the loader's batches: all that are in memory, else the first, middle and last of a shard.
+    an uninterrupted one. At most about two shards are in memory; the process may be killed at any time. A folder
+    that was written with other settings, another model, another first batch or other numbers of batches is refused.
 
     >>> import tempfile, axiograd
     >>> method = axiograd.Gradient(lambda x: x @ torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
@@ -56,140 +103,240 @@ def attribute_dataset(
     (tensor([[2., 4.], [2., 4.]]), tensor([1, 1]))
     """
     safetensors()
-    check_order(loader)
-    if isinstance(method, ExpectedGradients) and isinstance(method.references, _Loader):
+    if shard_bytes < 1:
+        raise ConfigurationError(f"shard_bytes={shard_bytes}: expected at least 1.")
+    _check_order(method, loader)
+    folder, n = Path(out), _length(loader)
+    call = {"baselines": baselines, "additional_forward_args": additional_forward_args}
+    settings = {"target": target, "dtype": dtype, **call, "batches": n}
+    waiting: list[dict[str, Tensor]] = []
+    row = 0
+    with alone(folder), progress_bar("attributions", total=n, shown=progress, extra="storage") as update:
+        run, done = _read_run(folder), {i for shard in _shards(folder) for i in range(*_checked(shard))}
+        for number, batch in enumerate(loader):
+            inputs, label = split(batch)
+            arguments = read_call(inputs, additional_forward_args)
+            if number == 0:
+                run = _begin(folder, run, method, settings | {"first batch": batch}, arguments)
+            if row in done:
+                _write_shard(folder, row, waiting)
+            else:
+                inputs, label = _on_device_of(method, (inputs, label))
+                with _seeded(method, f"{run['seed']} {number}"):
+                    waiting.append(rows_of(method, inputs, label, target, dtype, call))
+            row += arguments.batch
+            if sum(t.nbytes for rows in waiting for t in rows.values()) >= shard_bytes:
+                _write_shard(folder, row, waiting)
+            update(advance=1)
+        _write_shard(folder, row, waiting)
+        _finish(folder, run, row, stored=max(done, default=-1) + 1)
+    return AttributionDataset(folder, verify=False)
+
+
+class AttributionDataset(Dataset[dict[str, Any]]):
+    """What `attribute_dataset` stored: ``attributions`` and, where there are such, ``outputs``, ``target``, ``label``.
+
+    An index gives one sample, a slice gives a batch; only these rows are read (files are memory-mapped). A shard's
+    checksum is compared when it is first read, unless ``verify=False``.
+
+    >>> import tempfile, axiograd
+    >>> model = torch.nn.Linear(3, 2)
+    >>> loader = [(torch.randn(4, 3), torch.tensor([0, 1, 1, 0])) for _ in range(5)]
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> axiograd.attribute_dataset(axiograd.InputXGradient(model), loader, out=folder.name, progress=False)
+    AttributionDataset(..., 20 samples in 1 shard, complete)
+    >>> stored = axiograd.AttributionDataset(folder.name)
+    >>> stored[2]["attributions"].shape, stored[2]["target"], stored[3:9]["outputs"].shape
+    (torch.Size([3]), tensor(1), torch.Size([6, 2]))
+    >>> folder.cleanup()
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], *, verify: bool = True) -> None:
+        self.folder = Path(folder)
+        run = _read_run(self.folder)
+        if not run:
+            raise StorageError(f"{self.folder} holds no attributions: attribute_dataset(..., out=folder) makes them.")
+        #: Whether the run went to the end of its loader.
+        self.complete: bool = run["samples"] is not None
+        #: The files, in the order of the samples.
+        self.shards = _shards(self.folder)
+        spans = [_span(shard) for shard in self.shards]
+        self._ends = [end for _, end in spans]
+        starts = [start for start, _ in spans] + [run["samples"]] * self.complete
+        for end, start in zip([0, *self._ends], starts, strict=False):
+            if end != start:
+                raise StorageError(
+                    f"{self.folder} has no shard with samples {end} to {start - 1}: run attribute_dataset again, which "
+                    "recomputes them and nothing else."
+                )
+        self._structure = Call((None,) * run["n_inputs"], {}, tuple(run["slots"]), run["single"], run["n_inputs"])
+        self._unchecked = set(self.shards) if verify else set()
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    def __getitem__(self, which: int | slice) -> dict[str, Any]:
+        if isinstance(which, slice):
+            start, stop, step = which.indices(len(self))
+            if step != 1 or stop <= start:
+                raise IndexError(f"{which}: expected a slice that is not empty and has step 1.")
+            return self._read(start, stop)
+        row = which + len(self) if which < 0 else which
+        if not 0 <= row < len(self):
+            raise IndexError(f"sample {which} of {len(self)}.")
+        return pytree.tree_map_only(Tensor, lambda rows: rows[0], self._read(row, row + 1))  # type: ignore[no-any-return]
+
+    def verify(self) -> None:
+        """Compare the checksum of every shard; a damaged one raises `StorageError`."""
+        for shard in self.shards:
+            _checked(shard)
+
+    def __repr__(self) -> str:
+        n, state = len(self.shards), "complete" if self.complete else "not complete"
+        return f"AttributionDataset({self.folder}, {len(self)} samples in {n} shard{'s' * (n != 1)}, {state})"
+
+    def _read(self, start: int, stop: int) -> dict[str, Any]:
+        parts: list[dict[str, Tensor]] = []
+        row = start
+        while row < stop:
+            number = bisect_right(self._ends, row)
+            shard, end = self.shards[number], min(stop, self._ends[number])
+            offset = self._ends[number - 1] if number else 0
+            if shard in self._unchecked:
+                _checked(shard)
+                self._unchecked.remove(shard)
+            with safetensors().safe_open(shard, framework="pt") as file:
+                parts.append({name: file.get_slice(name)[row - offset : end - offset] for name in file.keys()})  # noqa: SIM118
+            row = end
+        tensors = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+        attributions = [tensors.pop(f"attributions.{slot}") for slot in self._structure.slots]
+        return {"attributions": self._structure.pack(attributions), **tensors}
+
+
+# What a folder holds
+
+
+def _read_run(folder: Path) -> dict[str, Any]:
+    """The folder's own account of its run; empty if there is none yet."""
+    path = folder / _RUN
+    if not path.exists():
+        if shards := _shards(folder):
+            raise StorageError(f"{folder} has {shards[0].name} but no {_RUN}: choose another, empty folder.")
+        return {}
+    try:
+        run: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise StorageError(
+            f"{path} is damaged ({error}): restore it from a copy, or delete the folder and run again."
+        ) from error
+    return run
+
+
+def _write_run(folder: Path, run: Mapping[str, Any]) -> None:
+    write_atomically(folder / _RUN, json.dumps(run, indent=1).encode())
+
+
+def _shards(folder: Path) -> list[Path]:
+    return sorted(folder.glob("shard-*.safetensors"))
+
+
+def _span(shard: Path) -> tuple[int, int]:
+    """The first sample of a shard, and the first behind it."""
+    _, first, end = shard.stem.split("-")
+    return int(first), int(end)
+
+
+def _checked(shard: Path) -> tuple[int, int]:
+    """The span of a shard whose tensors have the digest that they were written with."""
+    try:
+        intact = digest(load_tensors(shard)) == read_header(shard).get("digest")
+    except StorageError:
+        intact = False
+    if not intact:
+        raise StorageError(
+            f"{shard} is damaged: delete this file and run attribute_dataset again, which recomputes it and nothing "
+            "else."
+        )
+    return _span(shard)
+
+
+def _write_shard(folder: Path, end: int, waiting: list[dict[str, Tensor]]) -> None:
+    """Write batches in a row, up to the sample `end`, as one file, if there are any."""
+    if not waiting:
+        return
+    kinds = {tuple((name, t.dtype, t.shape[1:]) for name, t in rows.items()) for rows in waiting}
+    if len(kinds) > 1:
+        raise InputError(
+            f"batches before sample {end} differ in what they hold or in its shape: "
+            f"{'; '.join(sorted(map(str, kinds)))}. Make all samples of one shape, and give all of them labels or none."
+        )
+    whole = {name: torch.cat([rows[name] for rows in waiting]) for name in waiting[0]}
+    first = end - len(next(iter(whole.values())))
+    path = folder / f"shard-{first:09d}-{end:09d}.safetensors"
+    with writing(path, "Finished shards are kept"):
+        save_tensors(path, whole, {"digest": digest(whole)})
+    waiting.clear()
+
+
+# What a run must have in common with the one that it resumes
+
+
+def _begin(
+    folder: Path, run: dict[str, Any], method: Attribution, settings: dict[str, Any], call: Call
+) -> dict[str, Any]:
+    """The account of a new run, or of the one that is resumed with the same settings."""
+    own = {name: value for name, value in vars(method).items() if name != "model" and not name.startswith("_")}
+    if isinstance(method, ExpectedGradients):
+        own["references"] = method.references.settings()
+    generator, module = own.get("generator"), module_of(method.model)
+    here = {
+        "axiograd": __version__,
+        "method": {"name": type(method).__name__} | settings_of(own),
+        "generator": None if generator is None else digest(generator.get_state()),
+        "model": settings_of(method.model) if module is None else model_settings(module),
+        **settings_of(settings),
+    }
+    for leftover in folder.glob("tmp-*"):
+        leftover.unlink()
+    if run:
+        require_same_settings(folder, run["settings"], here, "Choose another folder, or delete that one.")
+        return run
+    # Draws follow the generator that the user gave; without one, a resumed run has the seed from here.
+    seed = here["generator"] or secrets.token_hex(8)
+    structure = {"slots": call.slots, "single": call.single, "n_inputs": call.n_inputs}
+    run = {"settings": here, "seed": seed, **structure, "samples": None}
+    _write_run(folder, run)
+    return run
+
+
+def _finish(folder: Path, run: dict[str, Any], seen: int, stored: int) -> None:
+    if not seen:
+        raise InputError("the loader is empty: there is nothing to attribute.")
+    if seen != (run["samples"] or max(stored, seen)):
+        raise StorageError(
+            f"{folder} belongs to another data set: it has {run['samples'] or stored} samples there, and {seen} here. "
+            "Choose another folder, or delete that one."
+        )
+    _write_run(folder, run | {"samples": seen})
+
+
+def _check_order(method: Attribution, loader: Iterable[Any]) -> None:
+    """What is drawn by a loader cannot be resumed: nobody would know which samples are left, nor whose a row is."""
+    batch_sampler = getattr(loader, "batch_sampler", None)
+    for sampler in (getattr(loader, "sampler", None), getattr(batch_sampler, "sampler", None)):
+        if isinstance(sampler, _SHUFFLES):
+            raise ConfigurationError(
+                f"the loader shuffles ({type(sampler).__name__}), so that rows could not be matched with samples nor a "
+                "run resumed: make it with shuffle=False."
+            )
+    if isinstance(method, ExpectedGradients) and method.references.from_loader:
         raise ConfigurationError(
             "references from a loader depend on how often it was asked, so a run could not be resumed: give "
             "ExpectedGradients the loader's data set, or a tensor."
         )
-    if shard_bytes < 1:
-        raise ConfigurationError(f"shard_bytes={shard_bytes}: expected at least 1.")
-    settings = {"target": target, "dtype": dtype, "baselines": baselines, "additional": additional_forward_args}
-    store = Store(out)
-    run = _Run(method, loader, target, dtype, baselines, additional_forward_args, split, shard_bytes, store)
-    shown = progress_bar("attributions", shown=progress, extra="storage")
-    with store.writing(), _own_seeds(method), shown as update:
-        run.go(settings, update)
-    return AttributionDataset(out, verify=False)
 
 
-@dataclass
-class _Run:
-    method: Attribution
-    loader: Iterable[Any]
-    target: Any
-    dtype: torch.dtype | None
-    baselines: Any
-    additional: Any
-    split: Split
-    shard_bytes: int
-    store: Store
-    pending: list[Rows] = field(default_factory=list)
-
-    def go(self, settings: dict[str, Any], update: Any) -> None:
-        found = self.store.read()
-        finished = [s for s in found.shards if not self.store.missing(s)] if found else []
-        done = {s.first_batch + i for s in finished for i in range(s.batches)}
-        looked_at = (
-            done
-            if cheap_to_read(self.loader)
-            else {s.first_batch + i for s in finished for i in (0, s.batches // 2, s.batches - 1)}
-        )
-        stream = numbered(self.loader, lambda i: i == 0 or i not in done or i in looked_at)
-        first = next(stream, None)
-        if first is None:
-            raise InputError("the loader is empty: there is nothing to attribute.")
-        index = self._begin(found, self._settings(settings, first[1]), first[1])
-        for shard in finished:
-            self.store.check(shard)
-        update(advance=len(done), total=_size(self.loader))
-        # Shards that were deleted are made again with the batches that they had.
-        planned = {s.first_batch: s.batches for s in index.shards if s.first_batch not in done}
-        known = {s.first_batch + i: text for s in index.shards for i, text in enumerate(s.data)}
-        stored, last = index.batches, -1
-        for last, batch in chain([first], stream):
-            data = _digest(batch)
-            if last in known and known[last] != data:
-                raise self._other_data(f"batch {last} is a different one there")
-            if index.complete and last >= stored:
-                raise self._other_data(f"it has {stored} batches there, and more here")
-            if last not in done:
-                index = self._add(index, last, batch, data, planned)
-                update(advance=1)
-        if last + 1 < stored and max(done, default=-1) > last:
-            raise self._other_data(f"it has {stored} batches there, and {last + 1} here")
-        if self.pending:
-            index = self._flush(index)
-        if not index.complete:
-            self.store.write_index(replace(index, complete=True))
-
-    def _other_data(self, what: str) -> StorageError:
-        return StorageError(
-            f"{self.store.folder} belongs to another data set: {what}. Nothing was overwritten. Choose another folder, "
-            "or delete that one."
-        )
-
-    def _settings(self, settings: dict[str, Any], batch: Any) -> dict[str, Any]:
-        own = {k: v for k, v in vars(self.method).items() if k != "model" and not k.startswith("_")}
-        states = {name: digest(generator.get_state()) for name, generator in _generators(self.method).items()}
-        if isinstance(self.method, ExpectedGradients):
-            own["references"] = self.method.references.settings()
-        module = module_of(self.method.model)
-        return {
-            "axiograd": __version__,
-            "method": {"name": type(self.method).__name__} | settings_of(own),
-            "generators": {name: state for name, state in states.items() if not name.startswith("_")},
-            "model": settings_of(self.method.model) if module is None else model_settings(module),
-            **settings_of(settings),
-            "batches": _size(self.loader),
-            "first batch": _digest(batch),
-        }
-
-    def _begin(self, found: Index | None, run: dict[str, Any], batch: Any) -> Index:
-        if found is not None:
-            require_same_settings(self.store.folder, found.run, run, "Choose another folder, or delete that one.")
-            return found
-        arguments = read_call(self.split(batch)[0], self.additional)
-        kind = "tensor" if arguments.single else "tuple" if isinstance(arguments.slots[0], int) else "dict"
-        structure = {"kind": kind, "slots": list(arguments.slots), "n_inputs": arguments.n_inputs}
-        index = Index(run, structure, _start_seed(self.method))
-        self.store.write_index(index)
-        return index
-
-    def _add(self, index: Index, number: int, batch: Any, data: str, planned: dict[int, int]) -> Index:
-        module = module_of(self.method.model)
-        parameter = next(module.parameters(), None) if module is not None else None
-        inputs, label = to_device(self.split(batch), None if parameter is None else parameter.device)
-        _seed(self.method, index.seed, number)
-        call = {"baselines": self.baselines, "additional_forward_args": self.additional}
-        tensors = rows_of(self.method, inputs, label, self.target, self.dtype, call)
-        self.pending.append(Rows(number, tensors, data))
-        first = self.pending[0].number
-        full = sum(rows.nbytes for rows in self.pending) >= self.shard_bytes
-        if len(self.pending) == planned[first] if first in planned else full:
-            return self._flush(index)
-        return index
-
-    def _flush(self, index: Index) -> Index:
-        first, n = self.pending[0].number, len(self.pending)
-        names = {s.first_batch: s.file for s in index.shards}
-        name = names.get(first, f"shard-{len(index.shards):05d}.safetensors")
-        kinds = {tuple((k, t.dtype, t.shape[1:]) for k, t in rows.tensors.items()) for rows in self.pending}
-        if len(kinds) > 1:
-            raise InputError(
-                f"batches {first} to {first + n - 1} differ in what they hold or in its shape: "
-                f"{'; '.join(sorted(map(str, kinds)))}. Make all samples of one shape, and give all of "
-                "them labels or none."
-            )
-        whole = {k: torch.cat([rows.tensors[k] for rows in self.pending]) for k in self.pending[0].tensors}
-        data = tuple(rows.data for rows in self.pending)
-        self.pending.clear()
-        index = index.with_shard(self.store.write_shard(name, whole, first, data))
-        self.store.write_index(index)
-        return index
-
-
-def _size(loader: Iterable[Any]) -> int | None:
+def _length(loader: Iterable[Any]) -> int | None:
     """Number of batches, if the loader knows."""
     try:
         return len(loader) if isinstance(loader, Sized) else None
@@ -197,31 +344,21 @@ def _size(loader: Iterable[Any]) -> int | None:
         return None
 
 
-def _generators(method: Attribution) -> dict[str, torch.Generator]:
-    return {name: value for name, value in vars(method).items() if isinstance(value, torch.Generator)}
-
-
-def _start_seed(method: Attribution) -> int:
-    """From the generators that the user gave, if any; otherwise a new one, which the index keeps."""
-    given = [g.get_state() for name, g in _generators(method).items() if not name.startswith("_")]
-    return int(digest(*given)[:15], 16) if given else int(torch.empty((), dtype=torch.int64).random_())
-
-
-def _seed(method: Attribution, seed: int, number: int) -> None:
-    for name, generator in _generators(method).items():
-        words = hashlib.sha256(f"{seed} {number} {name}".encode()).digest()
-        generator.manual_seed(int.from_bytes(words[:7], "big"))
+def _on_device_of(method: Attribution, batch: Any) -> Any:
+    module = module_of(method.model)
+    parameter = None if module is None else next(module.parameters(), None)
+    return batch if parameter is None else pytree.tree_map_only(Tensor, lambda t: t.to(parameter.device), batch)
 
 
 @contextmanager
-def _own_seeds(method: Attribution) -> Iterator[None]:
-    states = {name: generator.get_state() for name, generator in _generators(method).items()}
+def _seeded(method: Attribution, seed: str) -> Iterator[None]:
+    """Generators of the method start from the seed of a batch, and are left as they were."""
+    generators = [value for value in vars(method).values() if isinstance(value, torch.Generator)]
+    states = [generator.get_state() for generator in generators]
+    for generator in generators:
+        generator.manual_seed(int(digest(seed)[:15], 16))
     try:
         yield
     finally:
-        for name, generator in _generators(method).items():
-            generator.set_state(states[name])
-
-
-def _digest(batch: Any) -> str:
-    return digest(json.dumps(settings_of(batch)))
+        for generator, state in zip(generators, states, strict=True):
+            generator.set_state(state)

@@ -8,16 +8,13 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from axiograd._calls import Call, Model
+from axiograd._calls import Model
 from axiograd._typing import Inputs, Target
-from axiograd.attribution._chunks import rows_at_once
-from axiograd.attribution._path import PathMethod, PathStep, integrate
-from axiograd.attribution.base import AttributionCall, Computed
-from axiograd.attribution.captum_calls import called_as_in_captum
+from axiograd.attribution.base import AttributionCall, Computed, in_captums_order
 from axiograd.attribution.layer import Layer
 from axiograd.attribution.passes import run
+from axiograd.attribution.paths import PathMethod, check_count
 from axiograd.errors import ConfigurationError
 
 Rule: TypeAlias = Literal["gausslegendre", "riemann_left", "riemann_right", "riemann_middle", "riemann_trapezoid"]
@@ -37,6 +34,15 @@ class IntegratedGradients(PathMethod):
     """
 
     layer_baselines_of_inputs = True
+    captum_order = (
+        "baselines",
+        "target",
+        "additional_forward_args",
+        "n_steps",
+        "method",
+        "internal_batch_size",
+        "return_convergence_delta",
+    )
 
     def __init__(
         self,
@@ -48,7 +54,7 @@ class IntegratedGradients(PathMethod):
         multiply_by_inputs: bool = True,
         layer: Layer | None = None,
     ) -> None:
-        super().__init__(model, layer=layer)
+        super().__init__(model, internal_batch_size, multiply_by_inputs=multiply_by_inputs, layer=layer)
         if isinstance(n_steps, bool):
             raise ConfigurationError(
                 f"n_steps={n_steps!r}: expected a whole number of at least 1. Captum's second argument is by name: "
@@ -56,21 +62,10 @@ class IntegratedGradients(PathMethod):
             )
         check_count("n_steps", n_steps)
         nodes_and_weights(method, n_steps)
-        check_rows(internal_batch_size)
         self.n_steps = n_steps
         self.method = method
-        self.internal_batch_size = internal_batch_size
-        self.multiply_by_inputs = multiply_by_inputs
 
-    @called_as_in_captum(
-        "baselines",
-        "target",
-        "additional_forward_args",
-        "n_steps",
-        "method",
-        "internal_batch_size",
-        "return_convergence_delta",
-    )
+    @in_captums_order
     def attribute(
         self,
         inputs: Inputs,
@@ -90,23 +85,15 @@ class IntegratedGradients(PathMethod):
         given = {"n_steps": n_steps, "method": method, "internal_batch_size": internal_batch_size}
         changed = {name: value for name, value in given.items() if value is not None}
         if not changed:
-            return super().attribute(inputs, target, **call)
+            return super().attribute(inputs, target=target, **call)
         own: dict[str, Any] = {name: getattr(self, name) for name in given}
         own |= changed | {"multiply_by_inputs": self.multiply_by_inputs, "layer": self.layer}
-        return type(self)(self.model, **own).attribute(inputs, target, **call)
+        return type(self)(self.model, **own).attribute(inputs, target=target, **call)
 
     def _compute(self, call: AttributionCall) -> Computed:
-        nodes, weights = nodes_and_weights(self.method, self.n_steps)
-        steps = [
-            PathStep(call.baselines, torch.tensor(alpha, dtype=torch.float64), float(weight))
-            for alpha, weight in zip(nodes, weights, strict=True)
-        ]
-        rows = rows_at_once(call, self.n_steps, self.internal_batch_size)
+        nodes, weights = map(torch.from_numpy, nodes_and_weights(self.method, self.n_steps))
         outputs = run(call.model, call.arguments, call.arguments.features) if call.wants_outputs else None
-        return Computed(integrate(self, call, steps, rows), outputs)
-
-    def _read_baselines(self, baselines: Any, arguments: Call) -> tuple[Tensor, ...]:
-        return arguments.fill(baselines, "baselines")
+        return Computed(self._integrate(call, [b[None] for b in call.baselines], nodes[:, None], weights), outputs)
 
 
 @lru_cache(maxsize=64)
@@ -130,15 +117,3 @@ def nodes_and_weights(rule: Rule, n: int) -> tuple[NDArray[np.float64], NDArray[
         return np.linspace(0, 1, n), weights
     shift = {"riemann_left": 0.0, "riemann_middle": 0.5, "riemann_right": 1.0}[rule]
     return (np.arange(n) + shift) / n, np.full(n, 1 / n)
-
-
-def check_rows(internal_batch_size: int | None) -> None:
-    """A chunk holds at least one row."""
-    if internal_batch_size is not None:
-        check_count("internal_batch_size", internal_batch_size)
-
-
-def check_count(name: str, value: object) -> None:
-    """A number of steps, draws or rows is whole and at least one."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
-        raise ConfigurationError(f"{name}={value!r}: expected a whole number of at least 1.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, TypeAlias
@@ -16,7 +15,7 @@ from axiograd._calls import Call, Model, is_floating
 from axiograd._names import choose_from
 from axiograd._state import PARALLEL, compiled_from, modules_behind
 from axiograd.attribution.passes import attribution_pass
-from axiograd.errors import ConfigurationError, InputError
+from axiograd.errors import BaselineError, ConfigurationError, InputError
 
 #: A module of the model, by its name or itself, or several.
 Layer: TypeAlias = str | nn.Module | Sequence[str | nn.Module]
@@ -47,17 +46,19 @@ class FromLayer(nn.Module):
                 f"layer= looks into the model, which {type(model).__name__} does not allow: pass the module inside."
             )
         self.model = model
+        roots = modules_behind(model)
         if not isinstance(model, nn.Module):
-            self.reached = nn.ModuleList(modules_behind(model))
-        #: Not registered: they are modules of the model, and have their names there.
-        self.layers = tuple(
-            _found(model, one) for one in ([layer] if isinstance(layer, str | nn.Module) else list(layer))
-        )
-        if not self.layers:
+            self.reached = nn.ModuleList(roots)
+        modules = {name: module for root in roots for name, module in root.named_modules()}
+        named = [layer] if isinstance(layer, str | nn.Module) else list(layer)
+        if not named:
             raise ConfigurationError("layer=[] names no module of the model.")
-        names = {id(m): name for root in modules_behind(model) for name, m in root.named_modules()}
+        #: Not registered: they are modules of the model, and have their names there.
+        self.layers = tuple(_found(one, modules, has_names=isinstance(model, nn.Module)) for one in named)
+        names = {id(module): name for name, module in modules.items()}
         #: How messages name what is replaced.
-        self.title = " and ".join(repr(names.get(id(m)) or type(m).__name__) for m in self.layers)
+        self.title = " and ".join(repr(names[id(m)] or type(m).__name__) for m in self.layers)
+        #: How many tensors the layers return in a call, known from the first one.
         self.count: int | None = None
 
     @property
@@ -71,18 +72,14 @@ class FromLayer(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         count = self.count or 1
-        waiting = list(args[:count])
+        waiting: list[Tensor] = list(args[:count])
 
-        def substitute(output: Any) -> Any:
-            leaves, structure = pytree.tree_flatten(output)
-            for i, leaf in enumerate(leaves):
-                if is_floating(leaf):
-                    if not waiting:
-                        raise InputError(self._other_count("more"))
-                    leaves[i] = waiting.pop(0)
-            return pytree.tree_unflatten(leaves, structure)
+        def substitute(_: Tensor) -> Tensor:
+            if not waiting:
+                raise InputError(self._other_count("more"))
+            return waiting.pop(0)
 
-        with self._watched(substitute):
+        with self._replaced(substitute):
             found = self.model(*args[count:], **kwargs)
         if waiting:
             raise InputError(self._other_count("fewer"))
@@ -91,115 +88,82 @@ class FromLayer(nn.Module):
     def outputs_at(self, arguments: Call, *, create_graph: bool = False) -> Call:
         """The call of this function that equals the given call of the model: what the layer returns comes first."""
         found: list[Tensor] = []
+        cut: list[Tensor] = []
 
-        def take(output: Any) -> Any:
-            tensors = [leaf for leaf in pytree.tree_leaves(output) if is_floating(leaf)]
-            if not tensors:
-                raise InputError(
-                    f"the layer {self.title} returned {type(output).__name__} without a floating-point tensor, so that "
-                    "there is nothing to attribute to."
-                )
-            found.extend(tensors)
-            if self.count is not None and len(found) >= self.count:
+        def take(output: Tensor) -> Tensor:
+            if self.count is None and cut and output.requires_grad:
+                self._refuse_chain(output, cut)
+            found.append(output if create_graph else output.detach())
+            if self.count is not None and len(found) == self.count:
                 raise _ReachedError
-            return output
+            cut.append(output.detach().requires_grad_())
+            return cut[-1]
 
-        self._run(arguments, take, create_graph=create_graph)
+        tensors = [v for v in pytree.tree_leaves(arguments.values()) if isinstance(v, Tensor) and v.dim()]
+        device = tensors[0].device if tensors else torch.device("cpu")
+        # A pass by which nothing changes; the pass that counts draws the same numbers again.
+        with (
+            attribution_pass(self, device, create_graph=create_graph, preserve=True),
+            torch.set_grad_enabled(create_graph or self.count is None),
+            self._replaced(take),
+            suppress(_ReachedError),
+        ):
+            self.model(*arguments.positional, **arguments.keyword)
         if not found:
-            raise InputError(f"the layer {self.title} did not run in this call of the model: name one that does.")
-        if self.count is None:
-            self._refuse_chains(arguments, len(found))
-            self.count = len(found)
-        batch = next((len(v) for v in pytree.tree_leaves(arguments.values()) if isinstance(v, Tensor) and v.dim()), 0)
+            raise InputError(
+                f"the layer {self.title} did not run in this call of the model, or returned no floating-point tensor: "
+                "name one that does."
+            )
+        self.count = n = len(found)
         for h in found:
-            if not h.dim() or len(h) != batch:
+            if not h.dim() or len(h) != len(tensors[0]):
                 raise InputError(
-                    f"the layer {self.title} returned a tensor of shape {tuple(h.shape)} for a batch of {batch}: "
-                    "attributions need samples along the first dimension."
+                    f"the layer {self.title} returned a tensor of shape {tuple(h.shape)} for a batch of "
+                    f"{len(tensors[0])}: attributions need samples along the first dimension."
                 )
-        values = tuple(h if create_graph else h.detach() for h in found)
-        n = len(values)
-        return Call((*values, *arguments.positional), arguments.keyword, tuple(range(n)), n == 1, n)
+        return Call((*found, *arguments.positional), arguments.keyword, tuple(range(n)), n == 1, n)
 
     def baselines_at(
         self, baselines: Any, arguments: Call, *, create_graph: bool = False, of_inputs: bool = False
     ) -> Any:
         """Baselines for the layer's output; token ids are inputs, and become what the layer returns for them.
 
-        With ``of_inputs`` that is so for all that can be inputs: None (zero), numbers, and tensors in their dimensions.
+        With ``of_inputs`` that is so for all that fits the inputs: None (zero), numbers, and tensors of their shape.
         """
-        by_name = isinstance(baselines, Mapping)
-        given = list(baselines.values()) if by_name else baselines
-        values = [v for v in (given if isinstance(given, tuple | list) else [given]) if v is not None]
-        ids = [isinstance(v, Tensor) and not v.is_floating_point() and v.dim() > 1 for v in values]
-        if not (of_inputs and self._are_inputs(baselines, arguments)) and not (ids and all(ids)):
+        values = [v for v in pytree.tree_leaves(baselines) if v is not None]
+        are_ids = [isinstance(v, Tensor) and not v.is_floating_point() and v.dim() > 1 for v in values]
+        if not of_inputs and not (values and all(are_ids)):
             return baselines
-        return self.outputs_at(arguments.at(baselines), create_graph=create_graph).features
-
-    def _are_inputs(self, baselines: Any, arguments: Call) -> bool:
-        """Whether baselines have the dimensions of the inputs; if not, they are meant for the layer's output."""
-        if isinstance(baselines, Mapping):
-            return True
-        several = isinstance(baselines, tuple | list)
-        if several and len(baselines) != arguments.n_inputs:
-            return False
-        slots = range(arguments.n_inputs) if several else arguments.slots or (0,)
-        values = arguments.values()
-        places = [arguments.keyword[s] if isinstance(s, str) else values[s] for s in slots]
-        pairs = zip(baselines if several else [baselines] * len(places), places, strict=True)
-        return all(not isinstance(value, Tensor) or _fits(value, place) for value, place in pairs)
-
-    def _run(self, arguments: Call, hook: Callable[[Any], Any], *, create_graph: bool) -> None:
-        """One pass by which nothing changes; the pass that counts draws the same numbers again."""
-        device = next((v.device for v in pytree.tree_leaves(arguments.values()) if isinstance(v, Tensor)), None)
-        with ExitStack() as stack:
-            stack.enter_context(
-                attribution_pass(self, device or torch.device("cpu"), create_graph=create_graph, preserve=True)
-            )
-            if not create_graph:
-                stack.enter_context(torch.no_grad())
-            stack.enter_context(self._watched(hook))
-            stack.enter_context(suppress(_ReachedError))
-            self.model(*arguments.positional, **arguments.keyword)
-
-    def _refuse_chains(self, arguments: Call, count: int) -> None:
-        """Raise if one of several outputs is made from another: they cannot be held apart."""
-        if count == 1:
-            return
-        leaves: list[Tensor] = []
-
-        def look(output: Any) -> Any:
-            parts, structure = pytree.tree_flatten(output)
-            own = [i for i, part in enumerate(parts) if is_floating(part)]
-            for part in (parts[i] for i in own if leaves and parts[i].requires_grad):
-                if any(g is not None for g in torch.autograd.grad(part.sum(), leaves, allow_unused=True)):
-                    raise ConfigurationError(
-                        f"the layer {self.title} is called again on what was made from its own output, so that no "
-                        "single output of it stands for all: name a layer that runs once, or several that do not feed "
-                        "each other."
-                    )
-            fresh = {i: parts[i].detach().requires_grad_() for i in own}
-            leaves.extend(fresh.values())
-            return pytree.tree_unflatten([fresh.get(i, part) for i, part in enumerate(parts)], structure)
-
-        self._run(arguments, look, create_graph=True)
+        try:
+            given = arguments.at(baselines)
+        except BaselineError:
+            if isinstance(baselines, Mapping) or not values:
+                raise
+            return baselines
+        return self.outputs_at(given, create_graph=create_graph).features
 
     @contextmanager
-    def _watched(self, hook: Callable[[Any], Any]) -> Iterator[None]:
-        """Pass the layers' outputs through a function while this thread runs the model."""
-        mine = threading.get_ident()
+    def _replaced(self, replace: Callable[[Tensor], Tensor]) -> Iterator[None]:
+        """Pass the floating-point tensors that the layers return through a function."""
 
-        def passed(_module: nn.Module, _args: Any, output: Any) -> Any:
-            if threading.get_ident() != mine:
-                return output
+        def hook(_module: nn.Module, _args: Any, output: Any) -> Any:
             if torch.is_grad_enabled():
                 _refuse_checkpoints(self.title)
-            return hook(output)
+            return pytree.tree_map(lambda part: replace(part) if is_floating(part) else part, output)
 
         with ExitStack() as stack:
             for layer in dict.fromkeys(self.layers):
-                stack.enter_context(layer.register_forward_hook(passed))
+                stack.enter_context(layer.register_forward_hook(hook))
             yield
+
+    def _refuse_chain(self, output: Tensor, before: list[Tensor]) -> None:
+        """Raise if one of several outputs is made from another: they cannot be held apart."""
+        with_gradient = torch.autograd.grad(output.sum(), before, retain_graph=True, allow_unused=True)
+        if any(g is not None for g in with_gradient):
+            raise ConfigurationError(
+                f"the layer {self.title} is called again on what was made from its own output, so that no single "
+                "output of it stands for all: name a layer that runs once, or several that do not feed each other."
+            )
 
     def _other_count(self, how: str) -> str:
         return (
@@ -208,30 +172,17 @@ class FromLayer(nn.Module):
         )
 
 
-def _fits(value: Tensor, place: Tensor) -> bool:
-    """Whether a tensor can stand for an input: of its kind, in its dimensions, one row for all or one for each."""
-    if value.dim() == 0:
-        return True
-    sizes = zip(value.shape, place.shape, strict=False)
-    alike = value.dim() == place.dim() and value.is_floating_point() == place.is_floating_point()
-    return alike and all(own in {1, size} for own, size in sizes)
-
-
-def _found(model: Model, layer: str | nn.Module) -> nn.Module:
-    modules = {name: m for root in modules_behind(model) for name, m in root.named_modules()}
+def _found(layer: Any, modules: Mapping[str, nn.Module], *, has_names: bool) -> nn.Module:
     if isinstance(layer, nn.Module):
-        if all(layer is not m for m in modules.values()):
+        if all(layer is not module for module in modules.values()):
             raise ConfigurationError(f"layer={type(layer).__name__}(...) is not a module of the model.")
         return layer
-    if not isinstance(layer, str):
-        raise ConfigurationError(f"layer={layer!r}: expected a module of the model or its name.")
-    if not isinstance(model, nn.Module):
+    if not has_names:
         raise ConfigurationError(f"layer={layer!r}: a function has no names for modules; pass the module itself.")
     if layer not in modules or not layer:
         names = [name for name in modules if name]
-        raise ConfigurationError(f"layer={layer!r} is not a module of the model: {choose_from(layer, names)}.")
-    found: nn.Module = modules[layer]
-    return found
+        raise ConfigurationError(f"layer={layer!r} is not a module of the model: {choose_from(str(layer), names)}.")
+    return modules[layer]
 
 
 def _refuse_checkpoints(title: str) -> None:

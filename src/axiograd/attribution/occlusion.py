@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import nullcontext
 from itertools import product
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from axiograd._calls import Call, Model
+from axiograd._calls import Model
 from axiograd._state import preserved_buffers, with_buffers
 from axiograd.attribution.base import Attribution, AttributionCall, Computed
-from axiograd.attribution.integrated_gradients import check_count
 from axiograd.attribution.layer import Layer
 from axiograd.attribution.passes import run
+from axiograd.attribution.paths import check_count
 from axiograd.errors import ConfigurationError
 
 #: A window without a size is this part of an axis.
@@ -36,6 +35,8 @@ class Occlusion(Attribution):
     >>> Occlusion(lambda x: x.flatten(1).sum(1), window=2, stride=1).attribute(torch.ones(1, 1, 3))
     tensor([[[2., 2., 2.]]])
     """
+
+    takes_baselines = True
 
     def __init__(
         self, model: Model, window: int | None = None, stride: int | None = None, *, layer: Layer | None = None
@@ -90,6 +91,3 @@ class Occlusion(Attribution):
             total[outputs + window] += lost.reshape(*lost.shape, *[1] * (x.dim() - 1))
             count[window[1:]] += 1
         return (total / count).to(x.dtype)
-
-    def _read_baselines(self, baselines: Any, arguments: Call) -> tuple[Tensor, ...]:
-        return arguments.fill(baselines, "baselines")

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
-from math import inf, isfinite
-from types import TracebackType
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
-from torch.backends import cuda as attention
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils import _pytree as pytree
 
 from axiograd._calls import Call, Model
@@ -22,9 +20,11 @@ from axiograd._state import (
     branches_run_plainly,
     compiled_from,
     preserved_buffers,
+    running_eagerly,
     with_buffers,
     wrong_format,
 )
+from axiograd.attribution.sums import FINE
 from axiograd.errors import DisconnectedError, InputError, NotFiniteError
 
 #: From the model's output to its scores, ``[batch]`` or ``[batch, n]``.
@@ -41,10 +41,6 @@ class Pass:
     outputs: Any
     scores: Tensor
     gradients: tuple[Tensor, ...]
-
-    def check_finite(self, x: Sequence[Tensor]) -> None:
-        """Raise if anything is NaN or Inf, and say which samples."""
-        check_finite(x, self.scores, self.gradients)
 
 
 def leaves(features: Sequence[Tensor], *, create_graph: bool) -> tuple[Tensor, ...]:
@@ -142,28 +138,21 @@ def check_finite(
     x: Sequence[Tensor], scores: Tensor, gradients: Sequence[Tensor], products: Sequence[Tensor] = ()
 ) -> None:
     """Raise if anything is NaN or Inf, and say which samples; `products` of both, where they are at hand, tell."""
-    # A sum is finite only if every term is, and costs one number to read; an overflow is told apart below.
+    # A sum is finite only if every term is; one that overflows is told apart below.
     terms = (scores, *products) if products else (*x, scores, *gradients)
-    sums = [t.detach().sum(dtype=torch.promote_types(t.dtype, torch.float32)) for t in terms]
-    on_cpu = all(s.device.type == "cpu" for s in sums)  # elsewhere every number that is read makes the host wait
-    if all(map(isfinite, sums)) if on_cpu else bool(torch.stack([s.double() for s in sums]).isfinite().all()):
+    if all(bool(t.detach().sum(dtype=torch.promote_types(t.dtype, torch.float32)).isfinite()) for t in terms):
         return
-    gradient_batch_dim = scores.dim() - 1
+    of_gradients = "Is there a root or a norm at zero? Its gradient does not exist there: mask the zeros out before it"
     for name, tensors, batch_dim, remedy in (
         ("inputs", x, 0, "Clean the data (masks with -inf belong in additional_forward_args)"),
         ("outputs", (scores,), 0, "The model overflows or divides by zero there; try float32 or float64"),
-        (
-            "gradients",
-            gradients,
-            gradient_batch_dim,
-            "Is there a root or a norm at zero? Its gradient does not exist there: mask the zeros out before the root",
-        ),
+        ("gradients", gradients, scores.dim() - 1, of_gradients),
     ):
         for tensor in tensors:
-            bad = ~tensor.detach().isfinite()
+            bad = ~tensor.detach().isfinite().movedim(batch_dim, 0)
             if bool(bad.any()):
-                rows = bad.movedim(batch_dim, 0).reshape(bad.shape[batch_dim], -1)
-                raise NotFiniteError(f"NaN or Inf in the {name} of sample {listed(rows.any(1))}. {remedy}.")
+                samples = listed(bad.reshape(len(bad), -1).any(1))
+                raise NotFiniteError(f"NaN or Inf in the {name} of sample {samples}. {remedy}.")
 
 
 def listed(bad: Tensor) -> str:
@@ -175,47 +164,73 @@ def listed(bad: Tensor) -> str:
     return ", ".join(map(str, bad.nonzero().flatten().tolist()[:8]))
 
 
-#: √eps of float32: what is closer is rounding, whatever the format.
-FINE = float(torch.finfo(torch.float32).eps ** 0.5)
-#: Up to so many numbers on the CPU, Python compares faster than PyTorch.
-_FEW = 32
+#: Numbers in one pass of convolutions on a processor, sixteen photos: of fewer rows, one thread convolves by a slower
+#: algorithm, and of 50 a ResNet-18 costs half as much again.
+_CACHED = 16 * 3 * 224 * 224
+#: Numbers in one pass at most, where there are large linear layers, whose weights are read once a pass, and on other
+#: devices.
+_MOST = 2 * _CACHED
+#: Rows in one pass at least and at most, and numbers in rows that are so small that there may be more of them.
+_FEWEST, _MANY, _SMALL = 8, 512, 2**16
 
 
-def adds_up(attributions: Sequence[Tensor], scores: Tensor) -> bool:
-    """Whether Σ attribution is each sample's score, to rounding; False if a number is NaN or Inf.
+def rows_per_pass(model: Model, features: Sequence[Tensor]) -> int:
+    """As many rows as a processor's caches like, and enough of them for the weights of linear layers.
 
-    >>> adds_up([torch.tensor([[1.0, 2.0]])], torch.tensor([3.0]))
-    True
+    >>> rows_per_pass(nn.Conv2d(3, 8, 3), [torch.zeros(1, 3, 224, 224)])
+    16
+    >>> rows_per_pass(nn.Linear(20, 3), [torch.zeros(1, 20)])
+    3276
     """
-    totals, scores = sums(attributions, scores)
-    if scores.device.type == "cpu" and scores.numel() <= _FEW:
-        if scores.dim() > 1:
-            totals, scores = totals.flatten(), scores.flatten()
-        pairs = zip(totals.tolist(), scores.tolist(), strict=True)
-        return all(abs(total - score) <= FINE * abs(score) < inf for total, score in pairs)
-    return torch.allclose(totals, scores, rtol=FINE, atol=0.0) and isfinite(float(scores.sum()))
+    numbers = max(1, sum(x[0].numel() for x in features))
+    wanted = _MOST
+    if features[0].device.type == "cpu":
+        linear = sum(m.in_features * m.out_features for m in all_modules(model) if isinstance(m, nn.Linear))
+        wanted = min(max(linear, _CACHED), _MOST)
+    return max(_FEWEST, min(wanted // numbers, _MANY), _SMALL // numbers)
 
 
-def sums(attributions: Sequence[Tensor], scores: Tensor) -> tuple[Tensor, Tensor]:
-    """Σ attribution, and the scores in the same order and number format, float32 or finer; both without graphs."""
-    wide = torch.promote_types(scores.dtype, torch.float32)
-    scores = _without_graph(scores)
-    if scores.dtype != wide:
-        scores = scores.to(wide)
-    if scores.dim() > 1:  # for the target "all", scores are [batch, n] and attributions [n, batch, ...]
-        scores = scores.movedim(0, -1)
-    return summed([_without_graph(a) for a in attributions], scores.dim(), wide), scores
+def find_rows(model: Model, arguments: Call, baselines: Sequence[Tensor]) -> Call | None:
+    """The call that knows which arguments beside the features have a row per sample; None if rows interact.
+
+    A tensor with as many rows as the batch has samples may also be a constant, a matrix say, and is then to be left
+    alone. So the model is asked: the first and the last sample, three times each, must have the outputs that they have
+    in their batch, at the inputs and halfway to the baselines, in case that one of the two is where the model is flat.
+
+    >>> from axiograd._calls import read_call
+    >>> x, matrix = torch.ones(2, 2), torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    >>> find_rows(lambda x, w: x @ w, read_call(x, matrix), [0 * x]).per_sample
+    frozenset()
+    """
+    unclear = arguments.rows_beside()
+    if not unclear:
+        return arguments
+    features = arguments.features
+    middle = [(x + b) / 2 for x, b in zip(features, baselines, strict=True)]
+    copies = [torch.full((3,), sample, device=features[0].device) for sample in (0, arguments.batch - 1)]
+    with attribution_pass(model, features[0].device, create_graph=False, preserve=True), torch.no_grad():
+        whole = [run(model, arguments, point) for point in (features, middle)]
+        for n in range(len(unclear), -1, -1):
+            for chosen in combinations(unclear, n):
+                found = replace(arguments, per_sample=frozenset(chosen))
+                with suppress(Exception):  # a matrix that no longer fits
+                    if all(
+                        _same(outputs, run(model, found.beside(rows), [x[rows] for x in point]), rows)
+                        for outputs, point in zip(whole, (features, middle), strict=True)
+                        for rows in copies
+                    ):
+                        return found
+    return None
 
 
-def summed(tensors: Sequence[Tensor], kept: int, wide: torch.dtype) -> Tensor:
-    """Σ over all tensors and all their dimensions but the first `kept`."""
-    features = [tuple(range(kept, tensor.dim())) for tensor in tensors]
-    parts = [t.sum(dims, dtype=wide) if dims else t.to(wide) for t, dims in zip(tensors, features, strict=True)]
-    return parts[0] if len(parts) == 1 else sum(parts[1:], start=parts[0])
-
-
-def _without_graph(tensor: Tensor) -> Tensor:
-    return tensor.detach() if tensor.requires_grad else tensor
+def _same(outputs: Any, found: Any, rows: Tensor) -> bool:
+    """Whether rows of outputs are what was found, but for the rounding of another batch size."""
+    pairs = zip(pytree.tree_leaves(outputs), pytree.tree_leaves(found), strict=True)
+    return all(
+        torch.allclose(whole[rows], part, rtol=0, atol=FINE * float(whole.abs().max()))
+        for whole, part in pairs
+        if isinstance(whole, Tensor) and whole.is_floating_point() and whole.dim()
+    )
 
 
 def detached(outputs: Any) -> Any:
@@ -223,83 +238,30 @@ def detached(outputs: Any) -> Any:
     return pytree.tree_map_only(Tensor, Tensor.detach, outputs)
 
 
-class attribution_pass(AbstractContextManager[None]):  # noqa: N801 - used as a function
+def attribution_pass(model: Model, device: torch.device, *, create_graph: bool, preserve: bool) -> ExitStack:
     """Gradients on, whatever surrounds the call; with ``preserve``, buffers and random state come back unchanged.
 
-    Buffers are swapped for copies instead of being written back: what was saved for a later
-    ``backward()`` then keeps its version. Written without generators, which cost a small network more than its pass.
+    Buffers are swapped for copies instead of being written back: what was saved for a later ``backward()`` then keeps
+    its version.
     """
-
-    def __init__(self, model: Model, device: torch.device, *, create_graph: bool, preserve: bool) -> None:
-        self._model, self._device = model, device
-        self._create_graph, self._preserve = create_graph, preserve
-        self._undo: list[Callable[[], Any]] = []
-
-    def __enter__(self) -> None:
-        try:
-            self._prepare()
-        except BaseException:
-            self.__exit__(None, None, None)
-            raise
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        while self._undo:
-            self._undo.pop()()
-
-    def _prepare(self) -> None:
-        device = self._device
-        if torch.is_inference_mode_enabled():
-            self._within(torch.inference_mode(mode=False))
-        if not torch.is_grad_enabled():
-            self._within(torch.enable_grad())
-        if self._create_graph:
-            # Flash and efficient attention, cond, compiled code and cuDNN's recurrent layers have no second derivative.
-            self._undo.append(_attention_by_products())
-            self._within(branches_run_plainly())
-            if "torch._dynamo" in sys.modules:
-                self._within(torch.compiler.set_stance("force_eager"))
+    with ExitStack() as stack:
+        if torch.is_inference_mode_enabled() or not torch.is_grad_enabled():
+            stack.enter_context(torch.inference_mode(mode=False))  # which turns gradients on, too
+        if create_graph:
+            # Flash and efficient attention, cond and compiled code have no second derivative.
+            stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+            stack.enter_context(branches_run_plainly())
+            stack.enter_context(running_eagerly())
             if torch.is_autocast_enabled(device.type):
                 torch.clear_autocast_cache()  # weights cached under no_grad would not lead back to the parameters
-        if device.type == "cuda" and any(isinstance(m, nn.RNNBase) for m in all_modules(self._model)):
-            self._within(torch.backends.cudnn.flags(enabled=False))
-        if self._preserve:
-            self._undo.append(_random_state_kept(device))
-        TRACE_LOCK.acquire()
-        self._undo.append(TRACE_LOCK.release)
-        if self._preserve and (owners := with_buffers(self._model)):
-            self._within(preserved_buffers(owners))
-
-    def _within(self, context: AbstractContextManager[Any]) -> None:
-        context.__enter__()
-        self._undo.append(lambda: context.__exit__(None, None, None))
-
-
-def _random_state_kept(device: torch.device) -> Callable[[], None]:
-    """What `torch.random.fork_rng` does, written only if something was drawn: that is most of its cost."""
-    before = torch.get_rng_state()
-    on_device = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
-
-    def undo() -> None:
-        if not torch.equal(before, torch.get_rng_state()):
-            torch.set_rng_state(before)
-        if on_device is not None:
-            torch.cuda.set_rng_state(on_device, device)
-
-    return undo
-
-
-def _attention_by_products() -> Callable[[], None]:
-    """What `sdpa_kernel(SDPBackend.MATH)` does, at a tenth of its cost."""
-    flash, efficient = attention.flash_sdp_enabled(), attention.mem_efficient_sdp_enabled()
-    cudnn, products = attention.cudnn_sdp_enabled(), attention.math_sdp_enabled()
-
-    def enable(flash: bool, efficient: bool, cudnn: bool, products: bool) -> None:
-        attention.enable_flash_sdp(flash)
-        attention.enable_mem_efficient_sdp(efficient)
-        attention.enable_cudnn_sdp(cudnn)
-        attention.enable_math_sdp(products)
-
-    enable(flash=False, efficient=False, cudnn=False, products=True)
-    return lambda: enable(flash, efficient, cudnn, products)
+        if device.type == "cuda" and any(isinstance(module, nn.RNNBase) for module in all_modules(model)):
+            # cuDNN's recurrent layers have a gradient in train mode only, and no second one.
+            stack.enter_context(torch.backends.cudnn.flags(enabled=False))
+        if preserve:
+            stack.callback(torch.set_rng_state, torch.get_rng_state())
+            if device.type == "cuda":
+                stack.callback(torch.cuda.set_rng_state, torch.cuda.get_rng_state(device), device)
+        stack.enter_context(TRACE_LOCK)
+        if preserve and (owners := with_buffers(model)):
+            stack.enter_context(preserved_buffers(owners))
+        return stack.pop_all()

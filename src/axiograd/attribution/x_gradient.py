@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-import inspect
-import sys
-import warnings
-from dataclasses import replace
-from functools import cached_property, partial
-from typing import Any
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from axiograd._calls import Call, LinearTarget, Model, logits, zeros_like
 from axiograd._state import describe_mode, unwrap
-from axiograd._typing import Target
-from axiograd.attribution._euler import Gap, InexactWarning, euler_gap
-from axiograd.attribution.base import Attribution, AttributionCall, Computed
-from axiograd.attribution.captum_calls import called_as_in_captum
+from axiograd.attribution.base import AttributionCall, Computed, SinglePass
 from axiograd.attribution.layer import FromLayer, Layer
-from axiograd.attribution.passes import Pass, adds_up
-from axiograd.attribution.results import Explanation
+from axiograd.attribution.passes import Pass, check_finite
+from axiograd.attribution.sums import adds_up, euler_gap, warn_inexact
 from axiograd.errors import BaselineError, ConfigurationError, NotHomogeneousError
 from axiograd.homogeneity import Certificate
 from axiograd.homogeneity.conversion.lift import Lifted, energy_share
 from axiograd.homogeneity.remembered import certified, forget
 
+#: Warn where single attributions are off by more.
+NOTICEABLE = 0.01
 
-class XGradient(Attribution):
+
+class XGradient(SinglePass):
     """XGᵢ(F, x) = (1/k) · xᵢ · ∂F/∂xᵢ, equal to Integrated Gradients against zero if F(αx) = αᵏF(x), k ≥ 1.
 
     The model is certified on first use (`axiograd.certify`) and refused if it is not homogeneous; ``degree=k``
@@ -43,6 +40,11 @@ class XGradient(Attribution):
     True
     """
 
+    captum_order = ("baselines", "target", "additional_forward_args", "return_convergence_delta")
+    multiplies_by_inputs = True
+    #: The axes of inputs along which a proof is for any size.
+    _axes: ClassVar[tuple[int, ...]] = (0,)
+
     def __init__(
         self, model: Model, *, degree: float | None = None, baseline: Any = None, layer: Layer | None = None
     ) -> None:
@@ -53,88 +55,48 @@ class XGradient(Attribution):
                 "such closed form."
             )
         self.degree = degree
-        # At a layer, the model's own inputs stand beside what scales.
-        several = layer is not None and isinstance(baseline, tuple | list)
-        self.baseline = dict(enumerate(baseline)) if several else baseline
+        self.baseline = baseline
         #: The newest proof's; None before the first use, and where the degree was given.
         self.certificate: Certificate | None = None
         self._warned = False
 
-    multiplies_by_inputs = True
-    #: The axes of inputs along which a proof is for any size.
-    _axes: tuple[int, ...] = (0,)
-    # Integrated Gradients' order without its steps.
-    attribute = called_as_in_captum("baselines", "target", "additional_forward_args", "return_convergence_delta")(
-        inspect.unwrap(Attribution.attribute)
-    )
-
-    def _compute(self, call: AttributionCall) -> Computed:
-        done = self._differentiate(call)
-        attributions = self._attributions(call, done)
-        # Nearly always they add up, and then all that was summed is finite.
-        if not torch.compiler.is_compiling() and not adds_up(attributions, done.scores):
-            done.check_finite(call.arguments.features)
-            gap = euler_gap(attributions, done.scores, call.model, _terms(call.target, done.outputs))
-            if gap is not None:
-                attributions = self._explain_gap(gap, call, done, attributions)
-        return Computed(attributions, done.outputs)
-
-    def _explained(self, call: AttributionCall, target: Target, baselines: Any = None) -> Explanation:
-        explanation = super()._explained(call, target, baselines)
-        lifted = self._lifted
-        if lifted is None or not (target is None or isinstance(target, int | Tensor)):
-            return explanation
-        inputs, further = call.inputs, call.additional
-        return replace(
-            explanation, energy_of=lambda: energy_share(lifted, inputs, target, additional_forward_args=further)
-        )
-
-    @cached_property
-    def _lifted(self) -> Lifted | None:
-        """The model if it is a lifted one, also inside a wrapper."""
-        model = unwrap(self._function)
-        return model if isinstance(model, Lifted) else None
-
-    def _attributions(self, call: AttributionCall, done: Pass) -> list[Tensor]:
-        k, x = call.degree, call.arguments.features
-        if self.baseline is not None:
-            x = tuple(xi - b for xi, b in zip(x, call.baselines, strict=True))
-        products = [self._combine(xi, g) for xi, g in zip(x, done.gradients, strict=True)]
-        return products if k == 1 else [product / k for product in products]
-
     def _combine(self, x: Tensor, gradient: Tensor) -> Tensor:
         return x * gradient
 
-    def _explain_gap(self, gap: Gap, call: AttributionCall, done: Pass, attributions: list[Tensor]) -> list[Tensor]:
-        """Attributions do not add up to the score: prove anew, and warn or raise unless the degree has changed."""
-        if self.degree is None:
-            forget(self._function)
-            before = call.degree
-            call = self._admit(call)
-            if call.degree != before:
-                attributions = self._attributions(call, done)
-                again = euler_gap(attributions, done.scores, call.model, _terms(call.target, done.outputs))
-                if again is None:
-                    return attributions
-                gap = again
-        if self.degree is None and call.exact and gap.precision == torch.float32:
-            raise NotHomogeneousError(f"X-Gradient is not exact here: {gap}; {_CERTIFIED.format(gap.precision)}.")
-        why = _CERTIFIED.format(gap.precision) if call.exact else _EPSILONS
+    def _compute(self, call: AttributionCall) -> Computed:
+        x, k, done = call.arguments.features, call.degree, self._differentiate(call)
+        if self.baseline is not None:
+            x = tuple(xi - b for xi, b in zip(x, call.baselines, strict=True))
+        products = [self._combine(xi, g) for xi, g in zip(x, done.gradients, strict=True)]
+        attributions = products if k == 1 else [product / k for product in products]
+        self._check_sums(call, done, attributions)
+        return Computed(attributions, done.outputs)
+
+    def _check_sums(self, call: AttributionCall, done: Pass, attributions: list[Tensor]) -> None:
+        """Euler: Σᵢ XGᵢ = F(x) − F(b), up to rounding; most changes of a model after its proof show here."""
+        # Nearly always they add up, and then all that was summed is finite.
+        if torch.compiler.is_compiling() or adds_up(attributions, done.scores):
+            return
+        check_finite(call.arguments.features, done.scores, done.gradients)
+        gap = euler_gap(attributions, done.scores, call.model, call.target, done.outputs)
+        if gap is None:
+            return
         if self.degree is not None:
-            why = _ON_TRUST.format(self.degree)
-        self._warn(f"X-Gradient is not exact here: {gap}; {why}.")
-        return attributions
+            self._warn(f"{gap}; degree={self.degree:g} was given, not proved; {_GIVEN}")
+            return
+        forget(self._function)
+        if not call.exact:
+            self._warn(f"{gap}; {_EPSILONS}")
+        elif gap.precision == torch.float32:
+            raise NotHomogeneousError(f"X-Gradient is not exact here: {gap}; {_CERTIFIED.format(gap.precision)}.")
+        else:
+            self._warn(f"{gap}; {_CERTIFIED.format(gap.precision)}")
 
     def _warn(self, text: str) -> None:
         """Once per object."""
-        if self._warned:
-            return
-        self._warned = True
-        # The first caller outside this package is who should read it.
-        frame, level = sys._getframe(1), 2  # noqa: SLF001
-        while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("axiograd."):
-            frame, level = frame.f_back, level + 1
-        warnings.warn(text, InexactWarning, stacklevel=level)
+        if not self._warned:
+            self._warned = True
+            warn_inexact(f"X-Gradient is not exact here: {text}.")
 
     def _admit(self, call: AttributionCall) -> AttributionCall:
         """Find the degree of what is attributed: the outputs, or what a callable target makes of them."""
@@ -143,15 +105,7 @@ class XGradient(Attribution):
             return call
         certificate = self.certificate = self._certified(call)
         if certificate.degree is None or not certificate.ok:
-            function = self._function
-            what = f", from the layer {function.title} on," if isinstance(function, FromLayer) else ""
-            training = describe_mode(unwrap(self.model)) in {"train", "mixed"}
-            mode = "The model is in training mode: call eval() first to explain its predictions.\n" if training else ""
-            raise NotHomogeneousError(
-                f"{mode}X-Gradient is exact only for homogeneous models, and this one{what} is not certified.\n"
-                f"{certificate}\n"
-                "Convert it with axiograd.to_xdnn(model, example_inputs), or use InputXGradient or IntegratedGradients."
-            )
+            raise NotHomogeneousError(self._refusal(certificate))
         if certificate.trained_degree and call.create_graph:
             raise NotHomogeneousError(
                 f"the degree {certificate.degree:g} depends on the trainable {', '.join(certificate.trained_degree)}, "
@@ -161,8 +115,8 @@ class XGradient(Attribution):
         call.degree, call.exact = certificate.degree, certificate.exact
         if certificate.error is not None and certificate.error > NOTICEABLE:
             self._warn(
-                f"X-Gradient is not exact here: on the inputs of its proof, single attributions were off by up to "
-                f"{certificate.error:.2%} of the largest one, though they may add up; {_EPSILONS}."
+                "on the inputs of its proof, single attributions were off by up to "
+                f"{certificate.error:.2%} of the largest one, though they may add up; {_EPSILONS}"
             )
         return call
 
@@ -176,35 +130,41 @@ class XGradient(Attribution):
             certificate = proved(readout=logits)
         return certificate
 
+    def _refusal(self, certificate: Certificate) -> str:
+        training = describe_mode(unwrap(self.model)) in {"train", "mixed"}
+        mode = "The model is in training mode: call eval() first to explain its predictions.\n" if training else ""
+        what = f", from the layer {self._function.title} on," if isinstance(self._function, FromLayer) else ""
+        return (
+            f"{mode}X-Gradient is exact only for homogeneous models, and this one{what} is not certified.\n"
+            f"{certificate}\n"
+            "Convert it with axiograd.to_xdnn(model, example_inputs), or use InputXGradient or IntegratedGradients."
+        )
+
     def _read_baselines(self, baselines: Any, arguments: Call) -> tuple[Tensor, ...]:
         if self.baseline is None and baselines is None:
             return zeros_like(arguments.features)
         own = arguments.fill(self.baseline, "baseline")
         given = own if baselines is None else arguments.fill(baselines, "baselines")
-        for b, g in zip(own, given, strict=True):
-            if not bool((b == g).all()):
-                raise BaselineError(
-                    "XGradient is exact for one baseline only: zero, or the one that the model is certified for. "
-                    "Construct it as XGradient(model, baseline=b) for a model that is homogeneous in x - b, or use "
-                    "IntegratedGradients, which takes any baseline."
-                )
+        if not all(bool((b == g).all()) for b, g in zip(own, given, strict=True)):
+            raise BaselineError(
+                "XGradient is exact for one baseline only: zero, or the one that the model is certified for. "
+                "Construct it as XGradient(model, baseline=b) for a model that is homogeneous in x - b, or use "
+                "IntegratedGradients, which takes any baseline."
+            )
         return own
 
     def _baseline_name(self, baselines: Any) -> str:  # noqa: ARG002  # equal to its own, or refused above
         return "zero" if self.baseline is None else "given"
 
-
-def _terms(target: Target, outputs: Any) -> Tensor | None:
-    """Σ|terms| of a weighted sum of outputs, which may cancel."""
-    if not isinstance(target, LinearTarget) or not target.weights.numel():
-        return None
-    flat = logits(outputs).detach().flatten(1)
-    return (flat * target.weights.flatten(1).to(flat)).abs().sum(1)
+    def _energy(self, call: AttributionCall) -> Callable[[], Tensor] | None:
+        lifted = unwrap(self._function)
+        if not isinstance(lifted, Lifted) or not isinstance(call.target, int | Tensor | None):
+            return None
+        return partial(energy_share, lifted, call.inputs, call.target, additional_forward_args=call.additional)
 
 
-_ON_TRUST = (
-    "degree={:g} was taken on trust; axiograd.verify measures it, axiograd.certify says what speaks against it, and "
-    "IntegratedGradients needs no degree"
+_GIVEN = (
+    "axiograd.verify measures it, axiograd.certify says what speaks against it, and IntegratedGradients needs no degree"
 )
 _CERTIFIED = (
     "the model is certified, so rows of the batch interact (attribute in batches of one; if nodes are rows, give the "
@@ -215,5 +175,3 @@ _EPSILONS = (
     "the certificate holds up to epsilons, which count for inputs as small as these; scale the inputs up, make the "
     "epsilons smaller, or use IntegratedGradients"
 )
-#: Warn where single attributions are off by more.
-NOTICEABLE = 0.01

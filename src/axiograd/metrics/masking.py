@@ -9,11 +9,12 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from axiograd._calls import Model, read_call, select, target_rows
-from axiograd._state import all_modules, in_mode
+from axiograd._state import in_mode
 from axiograd._typing import Target
+from axiograd.attribution.passes import find_rows, rows_per_pass
 from axiograd.errors import ConfigurationError, InputError, NotFiniteError, TargetError
 from axiograd.metrics._common import (
     IMAGE_DIMS,
@@ -43,10 +44,6 @@ _KEYS: dict[str, Callable[[Tensor], Tensor]] = {
     "RAM": lambda a: torch.where(a != 0, -a.abs(), -torch.inf),
 }
 _OF_ACCURACY = frozenset({"KAM", "RAM"})
-
-#: Numbers of one pass on a processor, eight photos: with 64, which overflow its caches, each costs SqueezeNet twice as
-#: much. Then the most numbers, sixty-four photos, and the fewest and the most copies.
-_NUMBERS, _MOST_NUMBERS, _FEWEST_COPIES, _MOST_COPIES = 1_250_000, 10_000_000, 8, 512
 
 
 @dataclass(frozen=True)
@@ -182,8 +179,8 @@ def masking_curves(
     keep-negative the lowest negative ones, keep-absolute the largest magnitudes, remove-absolute the smallest ones that
     are not zero. All other features are replaced by ``masking`` (`Blur`, "mean", "zero", a tensor or a callable).
     Accuracy is with respect to ``labels``, by default ``target``. No more than ``max_rows`` masked copies are in
-    memory at once, by default as many as the processor is fast with (eight photos, for most networks). Copies have the
-    memory order of ``inputs``: on a processor, channels-last images take up to half of the time.
+    memory at once, by default as many as the processor is fast with (sixteen photos, for most networks). Copies have
+    the memory order of ``inputs``: on a processor, channels-last images take up to half of the time.
 
     >>> weights = torch.tensor([3.0, -2.0, 1.0, -4.0])
     >>> x = torch.ones(1, 4)
@@ -208,9 +205,10 @@ def masking_curves(
     call = read_call(x, additional_forward_args)
     background = masked_out(x, masking)
     mask_shape = (1, *x.shape[2:]) if x.dim() > ROW_DIMS and channels != "none" else x.shape[1:]
-    rows = max_rows or _copies_per_pass(model, x)
+    rows = max_rows or rows_per_pass(model, [x])
     found = []
     with in_mode(model, training=False), torch.no_grad():
+        call = find_rows(model, call, [background]) or call
         # As many samples as fill one pass per metric, so that their ranks take no more memory than a pass.
         for samples in torch.arange(len(x), device=x.device).split(max(1, rows // len(keep))):
             rank, counts = _order(a[samples], metrics, keep)
@@ -229,21 +227,6 @@ def masking_curves(
             found.append(torch.cat(scores)[places])
     table = torch.cat(found, dim=1)
     return {m: MaskingCurve(m, keep, table[i, ..., int(m in _OF_ACCURACY)]) for i, m in enumerate(metrics)}
-
-
-def _copies_per_pass(model: Model, inputs: Tensor) -> int:
-    """As many copies as fit a processor's caches; more where linear layers, whose weights a pass reads once, are large.
-
-    >>> _copies_per_pass(nn.Conv2d(3, 8, 3), torch.zeros(1, 3, 224, 224))
-    8
-    >>> _copies_per_pass(nn.Linear(3 * 224 * 224, 100), torch.zeros(1, 3, 224, 224))
-    66
-    """
-    numbers = _MOST_NUMBERS
-    if inputs.device.type == "cpu":
-        weights = sum(m.in_features * m.out_features for m in all_modules(model) if isinstance(m, nn.Linear))
-        numbers = min(max(weights, _NUMBERS), _MOST_NUMBERS)
-    return min(max(numbers // inputs[0].numel(), _FEWEST_COPIES), _MOST_COPIES)
 
 
 def _order(attributions: Tensor, metrics: Sequence[str], fractions: Tensor) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,6 @@ from axiograd._calls import class_scores
 from axiograd._io import digest, model_settings, settings_of
 from axiograd._state import modules_behind
 from axiograd.attribution.base import Attribution
-from axiograd.attribution.memory_order import MemoryOrder
 from axiograd.attribution.methods import find_method
 from axiograd.attribution.rows import rows_of
 from axiograd.attribution.x_gradient import XGradient
@@ -74,7 +73,6 @@ class Attribute:
         self.preprocess, self.preprocessing = preprocess, preprocessing
         self.steps, self.references, self.seed = steps, references, seed
         self._method: Attribution | None = None
-        self._order: MemoryOrder | None = None
         self._at_zero: dict[torch.Size, Tensor] = {}
         self._taken: set[torch.Size] = set()
         self._weights: str | None = None
@@ -159,10 +157,8 @@ class Attribute:
         given = torch.tensor(labels) if labels is not None and None not in labels else None
         call = {"baselines": None, "additional_forward_args": None}
         method = self._built(x)
-        if self._order is None:
-            self._order = MemoryOrder.of(self.model, x)
-        rows = self._order.run(lambda inputs: rows_of(method, inputs, given, target, None, call), x)
-        attributions, outputs = rows["attributions.0"].contiguous(), rows["outputs"]
+        rows = rows_of(method, x, given, target, None, call)
+        attributions, outputs = rows["attributions.0"], rows["outputs"]
         outputs = outputs[:, None] if outputs.dim() == 1 else outputs
         chosen = rows.get("target", torch.zeros(len(x), dtype=torch.long))
         score = outputs.gather(1, chosen[:, None])[:, 0].double()
