@@ -16,19 +16,16 @@ def refuse_what_loses_gradients(model: object) -> None:
     >>> refuse_what_loses_gradients(nn.Linear(2, 2))
     """
     instead = "a prior needs the input's gradient inside the step: use DistributedDataParallel without static_graph."
-    for name, module in [pair for root in _roots(model) for pair in root.named_modules()]:
-        if isinstance(module, DistributedDataParallel) and module.static_graph:
-            where = f" ({name})" if name else ""
-            raise ConfigurationError(
-                f"the model{where} is wrapped in DistributedDataParallel with static_graph=True, which would skip its "
-                f"all-reduce; {instead}"
-            )
-        if type(module).__name__ == "FullyShardedDataParallel" or is_sharded(module):
+    for root in modules_behind(model) if callable(model) else ():
+        if is_sharded(root):
             raise ConfigurationError(f"the model is sharded, and would lose its weights' gradients; {instead}")
-
-
-def _roots(model: object) -> list[nn.Module]:
-    return modules_behind(model) if callable(model) else []
+        for name, module in root.named_modules():
+            if isinstance(module, DistributedDataParallel) and module.static_graph:
+                where = f" ({name})" if name else ""
+                raise ConfigurationError(
+                    f"the model{where} is wrapped in DistributedDataParallel with static_graph=True, which would skip "
+                    f"its all-reduce; {instead}"
+                )
 
 
 def searches_its_graph(model: object) -> str | None:
