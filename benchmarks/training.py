@@ -1,6 +1,6 @@
 """A training step with a prior beside a plain one: time and memory, on networks without biases.
 
-    python benchmarks/training.py --compiled --save
+    python benchmarks/training.py --save
     python benchmarks/training.py --held --threads 1 --save
 
 A step is the forward pass, the loss and `backward()`, without the optimizer, whose share is the same for all. Times are
@@ -91,21 +91,6 @@ class Bench:
         times = timed(setup.actions("plain", "prior"), rounds)
         return {"time": ratio(times, "prior", "plain")}
 
-    def compiled(self, name: str) -> dict[str, float]:
-        network = self.networks[name]
-        setup = Setup(network, network.batch, 1)
-        steps = ("plain", "plain compiled", "prior", "prior compiled")
-        rounds = 20 * self.rounds if name == "mlp" else self.rounds
-        times = timed(setup.actions(*steps), rounds)
-        step = setup.compiled["prior compiled"]
-        if not step.compiled:
-            raise SystemExit(f"{name}: the step was not compiled: {step.reason}")
-        return {
-            "time": ratio(times, "prior compiled", "plain compiled"),
-            "over_eager_plain": ratio(times, "prior compiled", "plain"),
-            "over_eager_prior": ratio(times, "prior compiled", "prior"),
-        }
-
     def held(self, name: str) -> dict[str, float]:
         network = self.networks[name]
         setup = Setup(network, network.batch, 1)
@@ -144,7 +129,7 @@ class Bench:
     def peak_mib(self, name: str, action: str, batch: int) -> float:
         return peak_mib(name, action, batch, 1, quick=self.quick, threads=self.threads)
 
-    def parts(self, *, compiled: bool, held: bool) -> Iterator[tuple[str, str, Callable[[str], dict[str, float]]]]:
+    def parts(self, *, held: bool) -> Iterator[tuple[str, str, Callable[[str], dict[str, float]]]]:
         """(network, part, how it is measured), the quick ones first."""
         if held:
             for name in self.networks:
@@ -159,9 +144,6 @@ class Bench:
             yield name, "prior", self.prior
             yield name, "memory", self.memory
         yield "alexnet", "batches", self.batches
-        if compiled:
-            for name in ("mlp", "alexnet", "resnet50"):
-                yield name, "compiled", self.compiled
 
 
 def rows(records: Records, networks: dict[str, MeasuredNetwork]) -> Iterator[tuple[str, str, str, str]]:
@@ -174,12 +156,6 @@ def rows(records: Records, networks: dict[str, MeasuredNetwork]) -> Iterator[tup
 
         limit = "at most 2.5" if name == "alexnet" else ""
         yield from cells("prior", {"time": ("time: X-Gradient prior / plain", limit)}, network.batch)
-        texts = {
-            "time": ("time: the same, both compiled", "at most 2.3" if name == "alexnet" else ""),
-            "over_eager_plain": ("time: compiled prior / plain as written", ""),
-            "over_eager_prior": ("time: compiled prior / prior as written", ""),
-        }
-        yield from cells("compiled", texts, network.batch)
         for batch in network.memory_batches:
             texts = {f"memory_{batch}": ("peak memory: X-Gradient prior / plain", "at most 2")}
             yield from cells("memory", texts, batch)
@@ -258,7 +234,6 @@ def render(records: Records, networks: dict[str, MeasuredNetwork]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="networks or parts, comma-separated: mlp, alexnet-memory, …")
-    parser.add_argument("--compiled", action="store_true", help="compiled steps too (compiling takes minutes)")
     parser.add_argument("--held", action="store_true", help="steps without second derivatives beside the others")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--threads", type=int, default=2)
@@ -280,7 +255,7 @@ def main() -> None:
     command = shlex.join(["python", "benchmarks/training.py", *sys.argv[1:]])
     records = Records(folder / f"{stem}.json", command=command, data="random inputs", settings=settings)
     wanted = {word for word in options.only.split(",") if word}
-    for name, part, measure in bench.parts(compiled=options.compiled, held=options.held):
+    for name, part, measure in bench.parts(held=options.held):
         if wanted and not wanted & {name, part, f"{name}-{part}"}:
             continue
         print(f"{name}: {part}", file=sys.stderr, flush=True)

@@ -157,7 +157,7 @@ def test_one_output_has_no_softmax_to_imitate(shape):
         Distillation(nn.Identity()).imitation(torch.randn(shape), torch.randn(shape))
 
 
-def test_a_calibrated_network_trains_with_held_gates():
+def test_a_calibrated_network_takes_held_steps():
     """The same gradients as by second derivatives, to the rounding of float64, through caps, groups and pooling."""
     torch.manual_seed(0)
     stem = [nn.Conv2d(3, 8, 3, stride=2), nn.BatchNorm2d(8), nn.ReLU6(), nn.MaxPool2d(2)]
@@ -172,7 +172,9 @@ def test_a_calibrated_network_trains_with_held_gates():
     found = {}
     for twice in (True, False):
         prior = axiograd.priors.Smoothness()
-        loss = axiograd.AttributionLoss(F.cross_entropy, prior, 0.3, degree=1.0, double_backward=twice)
+        loss = axiograd.AttributionLoss(
+            F.cross_entropy, prior, 0.3, degree=1.0, outputs="residual", double_backward=twice
+        )
         model.zero_grad()
         loss(model, x[:8], torch.arange(8) % 4).total.backward()
         assert bool(loss.why_twice) == twice

@@ -155,19 +155,6 @@ def test_precisions_with_a_prior(precision, dtype, mixed_up):
     assert result.history[-1]["task"] < result.history[0]["task"]
 
 
-def test_compiled_step_equals_the_eager_one():
-    eager, compiled = make_model(), make_model()
-    recipe = Recipe(epochs=1, batch_size=20, lr=0.1)
-    for model, option in ((eager, False), (compiled, True)):
-        loss = AttributionLoss(F.cross_entropy, Gini(), 0.1, degree=1)
-        with torch.compiler.set_stance("force_eager"):  # the seam is tested here, the compiler elsewhere
-            cpu_fit(model, make_data(), loss=loss, recipe=recipe, compiled=option)
-    for a, b in zip(eager.parameters(), compiled.parameters(), strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
-    with pytest.raises(ConfigurationError, match="compiled=True is for an AttributionLoss"):
-        cpu_fit(make_model(), make_data(), compiled=True)
-
-
 def test_not_finite_loss_stops_with_term_step_and_sample(tmp_path):
     x, y = make_data()
     x[23, 2] = torch.inf

@@ -33,7 +33,6 @@ from axiograd.errors import AxiogradError
 from axiograd.homogeneity import certify, to_xdnn
 from axiograd.models import get_model
 from axiograd.priors import L1
-from axiograd.training.compiled import CompiledStep
 from axiograd.training.loss import AttributionLoss
 
 Action = Callable[[], object]
@@ -122,14 +121,13 @@ class Setup:
             "EG by default": self.loss(ExpectedGradients, references=self.references, n_samples=many),
             "IG": self.loss(IntegratedGradients, n_steps=many, internal_batch_size=many * batch),
         }
-        self.compiled: dict[str, Callable[..., Any]] = {}
 
     def loss(self, method: Callable[..., Any], **arguments: Any) -> AttributionLoss:
         """A weak prior on the magnitude of attributions by a method."""
         return AttributionLoss(task_loss, L1(), 0.1, method, **arguments)
 
     def actions(self, *names: str) -> dict[str, Action]:
-        """Steps by name: plain, by hand, or a loss: prior, random, residual, double backward, EG, IG, compiled ones."""
+        """Steps by name: plain, by hand, or a loss: prior, random, residual, double backward, EG, IG."""
         return {name: partial(self.step, name) for name in names}
 
     def step(self, name: str, n: int | None = None) -> None:
@@ -140,13 +138,6 @@ class Setup:
             backward(task_loss(self.model(x), y))
         elif name == "by hand":
             self.by_hand(x.detach().requires_grad_(), y)
-        elif name == "plain compiled":
-            if name not in self.compiled:
-                self.compiled[name] = torch.compile(self.model)
-            backward(task_loss(self.compiled[name](x), y))
-        elif name == "prior compiled":
-            step = self.compiled.setdefault(name, CompiledStep(self.losses["prior"], self.model))
-            step(x, y)
         else:
             backward(self.losses[name](self.model, x, y).total)
 

@@ -13,15 +13,6 @@ from torch import Tensor
 _WEIGHTS: ContextVar[tuple[float, float]] = ContextVar("weights", default=(1.0, 1.0))
 
 
-class _Traced:
-    """The same while a function is compiled: its tracer follows no context variable, and takes a local one as fixed."""
-
-    weights = (1.0, 1.0)
-
-
-_TRACED = _Traced()
-
-
 @contextmanager
 def weighing(samples: float, batch: float) -> Iterator[None]:
     """Priors inside are one share of a batch: means over samples are multiplied by one weight, others by another.
@@ -49,18 +40,13 @@ def share_weights() -> tuple[float, float]:
     return _WEIGHTS.get()
 
 
-def weigh_traced(samples: float, batch: float) -> None:
-    """What `weighing` does, for the rest of a function that is being compiled."""
-    _TRACED.weights = (samples, batch)
-
-
 def weight_of(*, per_sample: bool) -> float:
     """The weight of a prior that is a mean over samples, or one on the batch mean.
 
     >>> weight_of(per_sample=True)
     1.0
     """
-    samples, batch = _TRACED.weights if torch.compiler.is_compiling() else _WEIGHTS.get()
+    samples, batch = _WEIGHTS.get()
     return samples if per_sample else batch
 
 

@@ -60,7 +60,6 @@ class RunConfig:
     checkpoint_steps: int | None = None
     checkpoint_minutes: float | int | None = 10.0
     log_steps: int = 50
-    compiled: bool = False
     accelerator: str = "auto"
     devices: int | str | None = None
     num_nodes: int | None = None

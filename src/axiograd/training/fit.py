@@ -2,7 +2,6 @@
 
 import os
 import time
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +13,7 @@ from axiograd._extras import optional
 from axiograd._half_precision import require_products
 from axiograd._io import check_writable
 from axiograd._state import in_mode
-from axiograd.errors import ConfigurationError
 from axiograd.training.batches import ensure_dataset
-from axiograd.training.compiled import CompileFallbackWarning
 from axiograd.training.loop import Run, Settings
 from axiograd.training.objective import Objective, ensure_objective
 from axiograd.training.recipe import Recipe
@@ -59,7 +56,6 @@ def fit(
     checkpoint_minutes: float | None = 10.0,
     log_steps: int = 50,
     progress: bool | None = None,
-    compiled: bool = False,
     fabric: Any = None,
     accelerator: str = "auto",
     devices: int | str | None = None,
@@ -102,19 +98,12 @@ def fit(
         log_steps=log_steps,
         progress=progress,
     )
-    if compiled and precision == "16-mixed":
-        raise ConfigurationError(
-            "compiled=True does not scale losses, which 16-mixed needs; use bf16-mixed or 32-true."
-        )
     if fabric is None:
         fabric = launch(accelerator, devices, num_nodes, strategy, precision)
     if fabric.device.type == "cpu":
         require_products(fabric.strategy.precision.precision)
-    if compiled and fabric.world_size > 1:
-        warnings.warn("steps on several processes run uncompiled.", CompileFallbackWarning, stacklevel=2)
-        compiled = False
     with kept_rng(), in_mode(model):
-        run = Run(fabric, model, data, ensure_objective(loss, compiled=compiled), settings)
+        run = Run(fabric, model, data, ensure_objective(loss), settings)
         with run.folder.alone():
             resumed_step = run.resume(wanted=resume, fork=None if fork is None else Path(fork))
             run.go()

@@ -18,7 +18,7 @@ from axiograd._io import layers_of, progress_bar, settings_of
 from axiograd.errors import ConfigurationError, NotFiniteError, ProcessLostError
 from axiograd.priors.batch_mean import weighing
 from axiograd.training.batches import Batch, Order, loader
-from axiograd.training.distributed import refuse_sharded
+from axiograd.training.distributed import refuse_what_loses_gradients
 from axiograd.training.folder import RunFolder
 from axiograd.training.logs import Means, MetricsLog
 from axiograd.training.mixup import mixup
@@ -63,7 +63,7 @@ class Run:
         # does around forward (autocast, casting inputs) is done in _part, and DDP or FSDP are inside this one
         self.model: nn.Module = self.wrapped._forward_module  # noqa: SLF001
         if isinstance(objective, WithPrior):
-            refuse_sharded(self.model)
+            refuse_what_loses_gradients(self.model)
         named = list(self.wrapped.module.named_parameters())
         self._model_settings = {
             "layers": layers,

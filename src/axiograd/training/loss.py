@@ -2,42 +2,33 @@
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from axiograd import priors
 from axiograd._calls import LinearTarget, read_call
 from axiograd._typing import Inputs, Target
-from axiograd.attribution import (
-    Attribution,
-    Explanation,
-    LogGradient,
-    XGradient,
-)
+from axiograd.attribution import Attribution, Explanation, Gradient, InputXGradient, Saliency, XGradient
 from axiograd.errors import ConfigurationError, DisconnectedError, TargetError
+from axiograd.homogeneity.remembered import certified
 from axiograd.priors.batch_mean import share_weights
 from axiograd.training.bound import Bound, output_shape
 from axiograd.training.checks import check_connected, check_parts
-from axiograd.training.distributed import refuse_sharded, searches_its_graph, wants_plain_passes
-from axiograd.training.held_gates.chain import differentiate_chain
-from axiograd.training.held_gates.lifted import differentiate_lifted
-from axiograd.training.held_gates.operators import NotHeldError
-from axiograd.training.held_gates.replay import Replayed
-from axiograd.training.held_gates.step import differentiate_held, differentiate_shared
-from axiograd.training.plain_passes import OF_THE_GRADIENT, check_plain_passes, connected, looked_at
+from axiograd.training.distributed import refuse_what_loses_gradients, searches_its_graph
+from axiograd.training.held_step import HeldStep, NotHeldError
 from axiograd.training.schedules import Schedule, ensure_schedule, weight_at
 from axiograd.training.targets import Outputs, Residual, attribution_target as choose_target
 from axiograd.training.task import Task
 
-#: Multiplications with weights in one forward pass from which on it pays to hold gates, with and without products
-#: that task and prior share. Smaller networks spend their time between operators, of which double backward has fewer.
-_PAYS = {True: 1e8, False: 1e9}
-#: Up to which chains of torch's own layers are taken apart.
-_CHAINS = 1e9
+#: Functions of the outputs' gradient, which the residual can be a target of.
+OF_THE_GRADIENT = (XGradient, InputXGradient, Gradient, Saliency)
+#: Multiplications with weights in a forward pass from which on a held step is the faster one.
+_PAYS = 1e8
 
 
 @dataclass(frozen=True)
@@ -61,10 +52,10 @@ class AttributionLoss(nn.Module):
     without a target (None). Further keywords go to the method; a `generator` draws combinations and, for a method that
     draws, its references.
 
-    Where the model is piecewise linear, gradients come without second derivatives, exactly (see
-    `axiograd.training.held_gates`): a prior on the residual, or on a model with one output, costs a third of a plain
-    step. Small networks are differentiated twice, which is faster for them; `double_backward` says otherwise (False:
-    only where it must be; True: always), and `why_twice` says why it was so in the last step.
+    The residual of a piecewise-linear network needs no second derivatives: its prior costs a third of a plain step
+    (see `axiograd.training.held_step`), and `total` alone has gradients then. Small networks are differentiated twice,
+    which is faster for them; `double_backward` says otherwise (False: only where it must be; True: always), and
+    `why_twice` says why it was so in the last step.
     In `eval()` terms come without graphs.
 
     Hesse, Schaub-Meyer, Roth: Fast Axiomatic Attribution for Neural Networks, 2021, equation (1).
@@ -145,9 +136,8 @@ class AttributionLoss(nn.Module):
         chosen = attribution_target
         if chosen is None:
             chosen = self.choose_target(bound, inputs, target, additional_forward_args, task)
-        replayed: list[Replayed] = []
         try:
-            explanation = self._explain(bound, inputs, chosen, additional_forward_args, task, replayed)
+            return self._terms(bound, inputs, chosen, additional_forward_args, task, prior_arguments)
         except TargetError as error:
             if attribution_target is None and type(chosen) is LinearTarget:  # drawn for as many outputs as there were
                 raise TargetError(
@@ -155,90 +145,79 @@ class AttributionLoss(nn.Module):
                     "it, and gives a different number now: make a new AttributionLoss after exchanging its last layer."
                 ) from error
             raise
-        attributions = self.pick(explanation.attributions)
-        prior = self.prior_of(attributions, chosen, prior_arguments)
+
+    def _terms(
+        self, bound: Bound, inputs: Inputs, target: Target, additional: Any, task: Task, arguments: Mapping[str, Any]
+    ) -> LossTerms:
+        """By a held step where that can be, else by differentiating twice."""
+        if self.training and isinstance(target, Residual) and self._may_hold(bound, inputs, additional):
+            step = HeldStep(task, first=bound.why_twice is None)
+            try:
+                terms = self._held(bound, step, inputs, target, additional, task, arguments)
+            except NotHeldError as reason:
+                bound.why_twice = str(reason)
+                target.forget()
+            else:
+                too_small = step.work < _PAYS and self.double_backward is None
+                bound.why_twice = f"it is faster for {step.work:.1g} multiplications a pass" if too_small else ""
+                self.step += 1
+                return terms
+        method = bound.method
+        explanation = method.explain(inputs, target, additional_forward_args=additional, create_graph=self.training)
+        prior = self.prior_of(self.pick(explanation.attributions), target, arguments)
         if self.training and not bound.connected:
-            check_connected(prior, None if replayed else model)
+            check_connected(prior, bound.model)
             bound.connected = True
         value, weight = task(explanation.outputs), self.weight
-        total = value + weight * prior
-        terms = LossTerms(total, value, prior, explanation.outputs, explanation.attributions, weight)
-        if replayed:
-            share = share_weights()[0]  # of a batch that is computed in parts: other sums of terms come too late
-            if share != 1:
-                own = prior if isinstance(self.prior, priors.Prior) else share * prior
-                terms = replace(terms, total=share * value + weight * own)
-            others = (terms.task, terms.prior, terms.outputs, terms.attributions)
-            terms = LossTerms(*connected(terms.total, others, replayed[0], bound), weight)
         self.step += self.training
-        return terms
+        total = value + weight * prior
+        return LossTerms(total, value, prior, explanation.outputs, explanation.attributions, weight)
 
-    def _explain(
+    def _may_hold(self, bound: Bound, inputs: Inputs, additional: Any) -> bool:
+        if bound.why_twice is None:
+            certificate = certified(bound.method.model, read_call(inputs, additional))
+            if not certificate.piecewise_linear:
+                bound.why_twice = "the model is not piecewise linear (certificate.not_piecewise_linear says where)"
+        return not bound.why_twice
+
+    def _held(
         self,
         bound: Bound,
+        step: HeldStep,
         inputs: Inputs,
         target: Target,
         additional: Any,
         task: Task,
-        replayed: list[Replayed],
-    ) -> Explanation:
-        """Outputs and attributions, in a training step without second derivatives if that can be."""
-        method, how = bound.method, {"create_graph": self.training}
-        if self.training and bound.plain_passes:
-            return looked_at(bound, inputs, target, additional, replayed)
-        while self.training:
-            through = self._through(bound, inputs, target, additional)
-            if through is None:
-                break
-            further = {} if through is differentiate_held else {"task": task}
-            if bound.lifted:
-                through = partial(differentiate_lifted, through=through)
-            call = method._call(inputs, target, None, additional, wants_outputs=True, **how)  # noqa: SLF001 (a method's own)
-            call.through = partial(through, **further)
-            try:
-                found: Explanation = method._explained(call, target)  # noqa: SLF001
-            except NotHeldError as reason:
-                bound.give_up(reason)
-            else:
-                return found
-            if isinstance(target, Residual):
-                target.forget()
-        explanation: Explanation = method.explain(inputs, target, additional_forward_args=additional, **how)
-        return explanation
+        arguments: Mapping[str, Any],
+    ) -> LossTerms:
+        method, weight = bound.method, self.weight
+        call = method._call(inputs, target, None, additional, wants_outputs=True, create_graph=True)  # noqa: SLF001
+        call.through = step.differentiate
+        explanation: Explanation = method._explained(call, target)  # noqa: SLF001 (what `explain` is made of)
+        prior = self.prior_of(self.pick(explanation.attributions), target, arguments)
+        value = task(explanation.outputs)
+        share = share_weights()[0]  # of a batch that is computed in parts: another sum of the terms would come too late
+        own = prior if isinstance(self.prior, priors.Prior) else share * prior
+        total = step.connect(share * value + weight * own)
+        shown = partial(tree_map_only, Tensor, _OnlyTotal.apply)
+        return LossTerms(
+            total, shown(value), shown(prior), shown(explanation.outputs), shown(explanation.attributions), weight
+        )
 
     @property
     def total_only(self) -> bool:
-        """Whether gradients come by plain passes of a wrapped model, and are those of the total alone."""
-        return self._bound is not None and bool(self._bound.plain_passes)
+        """Whether the last step was a held one, in which the total alone has gradients."""
+        return self._bound is not None and self._bound.why_twice == ""
 
     @property
     def why_twice(self) -> str | None:
         """Why the last step took second derivatives, "" if it did not; None before the first."""
-        return None if self._bound is None else self._bound.last
-
-    def _through(self, bound: Bound, inputs: Inputs, target: Target, additional: Any) -> Callable[..., Any] | None:
-        """How gradients come without second derivatives; None, and the reason in `why_twice`, where they do not."""
-        every = isinstance(target, str) and target == "all"
-        if bound.why_twice is None and not every:
-            output_shape(bound, inputs, additional)
-        bound.last = "each output is attributed" if every else bound.why_twice
-        if bound.last:
-            return None
-        of_the_gradient = type(bound.method) in OF_THE_GRADIENT
-        shared = bound.may_share and of_the_gradient and _may_share(target)
-        if not bound.only_held and self.double_backward is None:
-            work = bound.work * read_call(inputs, additional).batch
-            if work < _CHAINS and bound.may_chain and of_the_gradient:
-                return differentiate_chain
-            if work < _PAYS[shared]:
-                bound.last = f"it is faster for a pass of {work:.1g} multiplications"
-                return None
-        return differentiate_shared if shared else differentiate_held
+        return None if self._bound is None else self._bound.why_twice
 
     def bind(self, model: Callable[..., Any]) -> Bound:
         """The method on this model; made, and its wrapping checked, when the model is new."""
         if self._bound is None or self._bound.model is not model:
-            refuse_sharded(model)
+            refuse_what_loses_gradients(model)
             if not isinstance(self.method, Attribution):
                 draws = self.generator is not None and "generator" in inspect.signature(self.method).parameters
                 further = {"generator": self.generator} if draws else {}
@@ -256,18 +235,15 @@ class AttributionLoss(nn.Module):
                     f"{type(method).__name__} does not; use XGradient, InputXGradient, Gradient or Saliency."
                 )
             self._bound = Bound(model, method, why_twice=self._twice(model, method))
-            self._bound.plain_passes = wants_plain_passes(model)
-            if self._bound.plain_passes:
-                check_plain_passes(self._bound, twice=bool(self.double_backward))
         return self._bound
 
     def _twice(self, model: Any, method: Any) -> str | None:
         if self.double_backward:
             return "double_backward=True asks for it"
+        if self.outputs != "residual":
+            return "the residual alone needs no second derivatives"
         if getattr(method, "layer", None) is not None:
             return "the output of a layer is attributed to"
-        if type(method) not in {*OF_THE_GRADIENT, LogGradient}:
-            return f"{type(method).__name__} is more than a function of one gradient at the input"
         return searches_its_graph(model)
 
     def choose_target(
@@ -317,7 +293,16 @@ class AttributionLoss(nn.Module):
         return {**self.__dict__, "_bound": None}
 
 
-def _may_share(target: Target) -> bool:
-    """Whether what is attributed is a multiple of the task's own gradient: always so with one output."""
-    single = type(target) is LinearTarget and target.weights.flatten(1).shape[1] == 1
-    return target is None or isinstance(target, Residual) or single
+class _OnlyTotal(torch.autograd.Function):
+    """A term of a held step: what it is made of has no gradients of its own."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor) -> Tensor:  # noqa: ARG004 (autograd's signature)
+        return value.view_as(value)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> None:  # noqa: ARG004
+        raise ConfigurationError(
+            "a held step has the gradient of `total` alone; for gradients of task, prior, outputs or attributions, use "
+            "AttributionLoss(..., double_backward=True)."
+        )

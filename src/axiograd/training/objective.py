@@ -8,14 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from axiograd._io import settings_of
 from axiograd.attribution import Attribution
 from axiograd.errors import ConfigurationError, NotFiniteError
 from axiograd.priors import Prior
 from axiograd.training.batches import Batch
-from axiograd.training.compiled import CompiledStep
 from axiograd.training.loss import AttributionLoss, LossTerms
 from axiograd.training.mixup import MixedTarget, task_value
 
@@ -152,7 +151,7 @@ class WithPrior(Objective):
         """Priors of ours have been weighed where they are computed: those on the batch mean count otherwise."""
         task = weight * terms.task
         prior = terms.prior if isinstance(self.loss.prior, Prior) else weight * terms.prior
-        # Plain passes have seen the weight, and have the gradients of that total.
+        # A held step has seen the weight, and has the gradient of that total.
         total = terms.total if self.loss.total_only else task + terms.weight * prior
         return replace(terms, task=task, prior=prior, total=total)
 
@@ -193,42 +192,10 @@ class WithPrior(Objective):
         self.loss.load_state_dict(tensors)
 
 
-class CompiledPrior(WithPrior):
-    """An `AttributionLoss` whose whole step, attribution and gradients, is one compiled function."""
-
-    def __init__(self, loss: AttributionLoss) -> None:
-        super().__init__(loss)
-        self._step: CompiledStep | None = None
-
-    def identity(self) -> dict[str, Any]:
-        """Compiled steps differ in the last bits."""
-        return super().identity() | {"compiled": True}
-
-    def weighed(self, terms: Any, weight: float) -> Any:  # noqa: ARG002
-        """Gradients are there already."""
-        raise ConfigurationError("a compiled step computes a whole batch in one process; set accumulate = 1.")
-
-    def __call__(self, model: Callable[..., Any], inputs: Any, target: Any, **arguments: Any) -> LossTerms:
-        if SAMPLE_WEIGHT in arguments:
-            raise ConfigurationError("weights of samples are not part of the compiled step; set compiled=False.")
-        if isinstance(target, MixedTarget):
-            raise ConfigurationError("mixup is not part of the compiled step; set mixup = 0 or compiled=False.")
-        if self._step is None or self._step.model is not model:
-            if not isinstance(model, nn.Module):
-                raise ConfigurationError(f"a {type(model).__name__} cannot be compiled; it must be an nn.Module.")
-            self._step = CompiledStep(self.loss, model)
-        return self._step(inputs, target, **arguments)
-
-    def backward(self, fabric: Any, terms: Any) -> None:
-        """Nothing is left to do: the compiled step has the gradients."""
-
-
-def ensure_objective(loss: Any, *, compiled: bool = False) -> Objective:
+def ensure_objective(loss: Any) -> Objective:
     """An objective as it is, an `AttributionLoss` or a task loss L(outputs, target) as one."""
     if isinstance(loss, AttributionLoss):
-        return CompiledPrior(loss) if compiled else WithPrior(loss)
-    if compiled:
-        raise ConfigurationError("compiled=True is for an AttributionLoss; for a task loss, torch.compile the model.")
+        return WithPrior(loss)
     if isinstance(loss, Objective):
         return loss
     if not callable(loss):

@@ -11,12 +11,9 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
-from torch.nn.utils.parametrizations import weight_norm
-from torch.utils.checkpoint import checkpoint
 
-from axiograd.attribution import InputXGradient, LogGradient
 from axiograd.errors import ConfigurationError
-from axiograd.priors import L1, Gini, GraphSmoothness, RightReasons
+from axiograd.priors import Gini, GraphSmoothness, RightReasons
 from axiograd.priors.batch_mean import batch_mean
 from axiograd.training.loss import AttributionLoss
 from support.two_ranks import N_RANKS
@@ -51,11 +48,7 @@ def train(
 ) -> dict[str, Tensor]:
     """Gradients of the first step and weights after the last; `rank` None is one process with all samples."""
     model = network()
-    if ddp.pop("sharded", False):
-        mesh = init_device_mesh("cpu", (N_RANKS,))
-        for part in (model[0], model[2], model):
-            fully_shard(part, mesh=mesh)
-    elif rank is not None:
+    if rank is not None:
         model = DistributedDataParallel(model, **ddp)
     half = slice(None) if rank is None else slice(rank, None, N_RANKS)
     prior = PRIORS[name]()
@@ -67,98 +60,22 @@ def train(
         arguments = {"mask": mask[half]} if "mask" in prior.arguments else {}
         loss(model, x[half], y[half], **arguments).total.backward()
         if not found:
-            found["first gradients"] = _flat(_whole(p.grad) for p in model.parameters())
+            found["first gradients"] = _flat(p.grad for p in model.parameters())
         optimizer.step()
     assert twice is None or (loss.why_twice == "") is not twice
-    found["last weights"] = _flat(_whole(p) for p in model.parameters())
+    found["last weights"] = _flat(model.parameters())
     return found
 
 
-class Gated(nn.Module):
-    """Gates that draw, write in place, choose by comparison and return indices; biases; a weight made of others."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.last = nn.Linear(FEATURES, 16), nn.Linear(8, CLASSES)
-        self.norm = weight_norm(nn.Linear(16, 16))
-        self.slopes = nn.PReLU(16)
-        self.dropout = nn.Dropout(0.3)
-        self.register_buffer("calls", torch.zeros(()))
-
-    def forward(self, x: Tensor) -> Tensor:
-        self.calls += 1
-        hidden = checkpoint(lambda h: self.dropout(self.slopes(self.first(h))), x, use_reentrant=False)
-        if hidden.sum() > 0:
-            hidden = hidden + 0.5
-        hidden = self.norm(hidden)
-        hidden.mul_(1.5)
-        F.relu(hidden, inplace=True)
-        hidden = torch.where(hidden > 0.3, hidden, 0.1 * hidden)
-        values, _ = checkpoint(torch.sort, hidden, 1, use_reentrant=False)
-        return self.last(F.max_pool1d(values[:, None], 2)[:, 0])
-
-
-def gated(rank: int, outputs: str, wrap: str) -> dict[str, Tensor]:
-    """Gradients of two parts of a batch, and what two steps leave behind, beside the same by second derivatives."""
-    found: dict[str, Tensor] = {}
-    for name in (wrap, "second derivatives"):
-        torch.manual_seed(0)
-        model: Any = Gated().double()
-        if name == "sharded":
-            for part in (model.first, model.norm, model):
-                fully_shard(part, mesh=init_device_mesh("cpu", (N_RANKS,)))
-        elif name == "static graph":
-            model = DistributedDataParallel(model, static_graph=True)
-        else:
-            model = DistributedDataParallel(model)
-        generator = torch.Generator().manual_seed(rank)
-        twice = True if name == "second derivatives" else None
-        loss = AttributionLoss(
-            F.cross_entropy, L1() + Gini(), 0.5, InputXGradient, outputs=outputs, generator=generator,
-            double_backward=twice,
-        )  # fmt: skip
-        torch.manual_seed(10 + rank)
-        for step, (x, y, _) in enumerate(zip(*data(), strict=True)):
-            if step == 4:
-                break
-            terms = loss(model, x[rank::N_RANKS], y[rank::N_RANKS])
-            (1024 * terms.total).backward()
-            if step != 1:
-                found[f"{name} {step}"] = _flat(_whole(p.grad) for p in model.parameters()) / 1024
-                model.zero_grad()
-        calls = model.calls if name == "sharded" else model.module.calls
-        # The look at a new model's outputs takes no part.
-        found[f"{name} left"] = torch.cat([torch.rand(2), calls.detach().float().reshape(1)])
-    return found
-
-
-def sharded() -> dict[str, str]:
-    """What a loss says of a model that `fully_shard` has cut where it can do nothing for it."""
+def refused() -> dict[str, str]:
+    """What a loss says of wrappers that would lose gradients without an error."""
     x, y, mask = (part[0] for part in data())
-    mesh = init_device_mesh("cpu", (N_RANKS,))
+    sharded = fully_shard(network(), mesh=init_device_mesh("cpu", (N_RANKS,)))
+    wrapped = {"sharded": sharded, "static graph": DistributedDataParallel(network(), static_graph=True)}
     said = {}
-    curved = nn.Sequential(nn.Linear(FEATURES, 8), nn.Tanh(), nn.Linear(8, CLASSES)).double()
-    cases: dict[str, tuple[nn.Module, dict[str, Any]]] = {
-        "a curve": (curved, {"method": InputXGradient}),
-        "no degree": (network(), {}),
-        "every output": (network(), {"degree": 1, "outputs": "all"}),
-        "a logarithm": (network(), {"method": LogGradient, "outputs": None}),
-        "twice": (network(), {"degree": 1, "double_backward": True}),
-    }
-    for name, (model, options) in cases.items():
-        fully_shard(model, mesh=mesh)
+    for name, model in wrapped.items():
         try:
-            AttributionLoss(F.cross_entropy, RightReasons(), **options)(model, x, y, mask=mask).total.backward()
-        except ConfigurationError as error:
-            said[name] = str(error)
-        # What was refused in the middle of a pass does not stand in the way of the next.
-        F.cross_entropy(model(x), y).backward()
-        assert all(bool(_whole(p.grad).any()) for p in model.parameters())
-    model = fully_shard(network(), mesh=mesh)
-    for name in ("task", "prior", "outputs", "attributions"):
-        terms = AttributionLoss(F.cross_entropy, RightReasons(), degree=1)(model, x, y, mask=mask)
-        try:
-            (terms.total + getattr(terms, name).square().sum()).backward()
+            AttributionLoss(F.cross_entropy, RightReasons(), degree=1)(model, x, y, mask=mask)
         except ConfigurationError as error:
             said[name] = str(error)
     return said
@@ -194,28 +111,14 @@ def everything(rank: int) -> dict[str, Any]:
     results: dict[str, Any] = {name: train(name, rank) for name in PRIORS}
     results["unused parameters allowed"] = train("sum", rank, find_unused_parameters=True)
     results["gradients as views"] = train("sum", rank, gradient_as_bucket_view=True)
-    for outputs in ("target", "residual"):
-        results[f"held, {outputs}"] = train("sum", rank, twice=False, outputs=outputs)
-    results["refused"] = sharded()
-    for outputs in ("target", "residual"):
-        for name in ("per sample", "sum"):
-            results[f"sharded, {name}, {outputs}"] = train(name, rank, twice=False, outputs=outputs, sharded=True)
-            results[f"static graph, {name}, {outputs}"] = train(
-                name, rank, twice=False, outputs=outputs, static_graph=True
-            )
-    for outputs in ("target", "random", "residual"):
-        for wrap in ("sharded", "static graph"):
-            results[f"gated, {wrap}, {outputs}"] = gated(rank, outputs, wrap)
+    results["held"] = train("sum", rank, twice=False, outputs="residual")
+    results["refused"] = refused()
     results["uneven"] = uneven(rank)
     results["second order"] = second_order(rank)
     # Each rank by itself: the prior sees its own samples only.
     own = data()[0][0][rank::N_RANKS]
     results["own"] = Gini(across_ranks=False)(own)
     return results
-
-
-def _whole(tensor: Tensor) -> Tensor:
-    return tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
 
 
 def _flat(tensors: Iterable[Tensor]) -> Tensor:

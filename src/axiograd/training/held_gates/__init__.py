@@ -1,1 +1,0 @@
-"""A prior without second derivatives: the training step of piecewise-linear networks with their gates held."""
