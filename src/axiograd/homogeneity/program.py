@@ -235,8 +235,9 @@ def reads_overwritten(graph: fx.Graph) -> bool:
     >>> class Model(nn.Module):
     ...     def forward(self, x):
     ...         y = 2 * x
-    ...         z = y.relu_()
-    ...         return y
+    ...         view = y.view(-1)
+    ...         y.relu_()
+    ...         return view
     >>> reads_overwritten(export(Model(), (torch.ones(2),)).graph)
     True
     """
