@@ -54,7 +54,7 @@ def test_scale_does_not_matter() -> None:
 
 def test_an_image_has_too_many_pixels_for_a_matrix_and_none_is_needed() -> None:
     attributions = torch.randn(2, 3, 224, 224, requires_grad=True)
-    with torch.profiler.profile(profile_memory=True) as profile:
+    with torch.profiler.profile(profile_memory=True, acc_events=True) as profile:
         Gini()(attributions).backward()
     assert attributions.grad is not None
     # The matrix of 150,528² float32 entries would take 90 GB; the input takes 1.2 MB.
