@@ -310,7 +310,8 @@ def _row_sums(values: Tensor) -> Tensor:
 
 
 def _row_norms(values: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(values.reshape(len(values), -1), dim=1)
+    norms: Tensor = torch.linalg.vector_norm(values.reshape(len(values), -1), dim=1)
+    return norms
 
 
 def _signs(x: Tensor, generator: torch.Generator) -> Tensor:
