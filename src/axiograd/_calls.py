@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -48,13 +48,7 @@ def ordinary(tensor: Tensor) -> Tensor:
 
 def zeros_like(features: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """Zeros that take no memory and are not to be written into."""
-    return tuple(_zero(x.dtype, x.device).expand_as(x) for x in features)
-
-
-@cache
-def _zero(dtype: torch.dtype, device: torch.device) -> Tensor:
-    with torch.inference_mode(mode=False):
-        return torch.zeros((), dtype=dtype, device=device)
+    return tuple(x.new_zeros(()).expand_as(x) for x in features)
 
 
 @dataclass(frozen=True)
@@ -73,6 +67,8 @@ class Call:
     slots: tuple[int | str, ...]
     single: bool
     n_inputs: int
+    #: Whether the inputs are the first keyword arguments, and not the first positional ones.
+    by_name: bool = False
     #: The pandas DataFrame that the inputs came in, if they did: attributions go out as such a frame.
     frame: Any = None
     #: The arguments beside the features that have a row per sample; None: every tensor of the batch's length has.
@@ -118,19 +114,32 @@ class Call:
         """Number of samples."""
         return len(self.features[0])
 
-    def leaves(self, baseline: Any = None) -> Leaves:
-        """The same call for a proof: leaves are named; features scale around their baseline, the rest is constant."""
-        by_name = not isinstance(self.slots[0], int)
-        inputs: list[tuple[int | str, Any]] = [*self.keyword.items()] if by_name else [*enumerate(self.positional)]
-        baselines = _baselines(baseline, inputs[: self.n_inputs])
+    def _named(self) -> dict[int | str, Any]:
+        """All arguments by their place or name."""
+        return dict([*enumerate(self.positional), *self.keyword.items()])
+
+    @property
+    def inputs(self) -> dict[int | str, Any]:
+        """The inputs by their place or name, without additional arguments."""
+        slots = list(self.keyword if self.by_name else range(len(self.positional)))[: self.n_inputs]
+        return {slot: value for slot, value in self._named().items() if slot in slots}
+
+    def leaves(self, baseline: Any = None, scaling: Collection[int | str] | None = None) -> Leaves:
+        """The same call for a proof: leaves are named; features scale around their baseline, the rest is constant.
+
+        With `scaling` these inputs scale, with all floating-point or complex tensors that they hold.
+        """
+        slots = self.slots if scaling is None else scaling
+        scalables = [slot for slot, value in self.inputs.items() if scalable(value)]
+        baselines = {} if baseline is None else self._by_slot(baseline, scalables, "baselines", self.inputs)
         found: list[Leaf] = []
         for place, value in enumerate(self.positional):
             name = "x" if self.n_inputs == 1 else f"x{place}"
-            if by_name or place >= self.n_inputs:
-                name = f"argument[{place if by_name else place - self.n_inputs}]"
-            found += _leaves(name, value, scale=place in self.slots, baseline=baselines.get(place))
+            if self.by_name or place >= self.n_inputs:
+                name = f"argument[{place if self.by_name else place - self.n_inputs}]"
+            found += _leaves(name, value, scale=place in slots, baseline=baselines.get(place))
         for key, value in self.keyword.items():
-            found += _leaves(key, value, scale=key in self.slots, baseline=baselines.get(key))
+            found += _leaves(key, value, scale=key in slots, baseline=baselines.get(key))
         return Leaves(self.positional, dict(self.keyword), tuple(found))
 
     def prepared(self, *, create_graph: bool) -> Call:
@@ -161,22 +170,17 @@ class Call:
         """Run the model with other features in the same places."""
         if len(self.positional) == len(self.slots) and not self.keyword:
             return model(*features)
-        positional, keyword = self._placed(features)
-        return model(*positional, **keyword)
+        filled = self.filled(features)
+        return model(*filled.positional, **filled.keyword)
 
     def filled(self, features: Sequence[Tensor]) -> Call:
         """The same call with other features."""
-        positional, keyword = self._placed(features)
-        return replace(self, positional=positional, keyword=keyword)
+        return self._with(dict(zip(self.slots, features, strict=True)))
 
-    def _placed(self, features: Sequence[Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        positional, keyword = list(self.positional), dict(self.keyword)
-        for slot, feature in zip(self.slots, features, strict=True):
-            if isinstance(slot, int):
-                positional[slot] = feature
-            else:
-                keyword[slot] = feature
-        return tuple(positional), keyword
+    def _with(self, values: Mapping[int | str, Any]) -> Call:
+        """The same call with other values at some places."""
+        positional = tuple(values.get(place, value) for place, value in enumerate(self.positional))
+        return replace(self, positional=positional, keyword={n: values.get(n, v) for n, v in self.keyword.items()})
 
     def pack(self, attributions: Sequence[Tensor]) -> Attributions:
         """Give attributions the structure of the inputs: tensor, tuple (None where there is none), or dict."""
@@ -186,9 +190,9 @@ class Call:
         if self.single:
             return attributions[0]
         by_slot = dict(zip(self.slots, attributions, strict=True))
-        if self.positional and isinstance(self.slots[0], int):
-            return tuple(by_slot.get(i) for i in range(self.n_inputs))  # type: ignore[misc]  # None: no attribution
-        return {str(slot): attribution for slot, attribution in by_slot.items()}
+        if self.by_name:
+            return {str(slot): attribution for slot, attribution in by_slot.items()}
+        return tuple(by_slot.get(i) for i in range(self.n_inputs))  # type: ignore[misc]  # None: no attribution
 
     def rows(self, samples: slice | Tensor, repeats: int = 1) -> Call:
         """The call of some samples, the selection repeated."""
@@ -199,39 +203,21 @@ class Call:
 
     def beside(self, samples: slice | Tensor, repeats: int = 1) -> Call:
         """The arguments for some samples, the selection repeated, beside features that are still to be filled in."""
-        chosen, batch = self.rows_beside() if self.per_sample is None else self.per_sample, self.batch
-        positional, keyword = list(self.positional), dict(self.keyword)
-        for slot in chosen:
-            place: Any = keyword if isinstance(slot, str) else positional
-            place[slot] = pytree.tree_map_only(Tensor, lambda t: rows_at(t, samples, batch, repeats), place[slot])
-        return replace(self, positional=tuple(positional), keyword=keyword)
+        chosen = self.rows_beside() if self.per_sample is None else self.per_sample
+        take = partial(rows_at, samples=samples, batch=self.batch, repeats=repeats)
+        named = self._named()
+        return self._with({slot: pytree.tree_map_only(Tensor, take, named[slot]) for slot in chosen})
 
     def rows_beside(self) -> list[int | str]:
         """The arguments beside the features with a tensor of as many rows as there are samples."""
-        named: list[tuple[int | str, Any]] = [*enumerate(self.positional), *self.keyword.items()]
-        beside = [(slot, pytree.tree_leaves(value)) for slot, value in named if slot not in self.slots]
+        beside = [(slot, pytree.tree_leaves(v)) for slot, v in self._named().items() if slot not in self.slots]
         return [slot for slot, leaves in beside if any(_has_rows(leaf, self.batch) for leaf in leaves)]
 
     def fill(self, value: Any, what: str) -> tuple[Tensor, ...]:
         """Read a baseline: None is zero; a number, or tensors in the inputs' structure that broadcast to them."""
-        if value is None:
-            value = 0.0
-        if isinstance(value, Mapping):
-            unknown = sorted(str(name) for name in value if name not in self.slots)
-            if unknown:
-                raise BaselineError(
-                    f"{what} for {', '.join(unknown)}, but the floating-point inputs are {list(self.slots)}."
-                )
-            values = [value.get(slot, 0.0) for slot in self.slots]
-        elif isinstance(value, tuple | list):
-            values = [value[slot] if isinstance(slot, int) and slot < len(value) else None for slot in self.slots]
-            if len(value) != self.n_inputs:
-                raise BaselineError(f"{len(value)} {what} for {self.n_inputs} inputs: give one for each.")
-        else:
-            values = [value] * len(self.slots)
-        given = zip(values, self.features, self.slots, strict=True)
-        filled = [_expanded(0.0 if one is None else one, feature, slot, what) for one, feature, slot in given]
-        return tuple(filled)
+        given = self._by_slot(0.0 if value is None else value, self.slots, what, self.slots)
+        pairs = zip(self.slots, self.features, strict=True)
+        return tuple(_expanded(given.get(slot, 0.0), feature, slot, what) for slot, feature in pairs)
 
     def at(self, baselines: Any) -> Call:
         """The same call at its baseline: floating-point inputs as `fill` reads them, others where they are given one.
@@ -241,24 +227,24 @@ class Call:
         >>> read_call((torch.tensor([[3, 4]]), torch.tensor([[1, 1]])), check=False).at(None).positional
         (tensor([[0, 0]]), tensor([[1, 1]]))
         """
-        slots = self.slots or ((0,) if self.positional else tuple(self.keyword)[:1])
-        if isinstance(baselines, Mapping):
-            given = dict(baselines)
-        elif isinstance(baselines, tuple | list):
-            if len(baselines) != self.n_inputs:
-                raise BaselineError(f"{len(baselines)} baselines for {self.n_inputs} inputs: give one for each.")
-            given = dict(enumerate(baselines))
-        else:
-            given = dict.fromkeys(slots, 0 if baselines is None else baselines)
-        given = dict.fromkeys(self.slots, 0) | {slot: one for slot, one in given.items() if one is not None}
-        positional, keyword = list(self.positional), dict(self.keyword)
-        for slot, one in given.items():
-            by_name = isinstance(slot, str)
-            if (slot not in keyword) if by_name else slot >= self.n_inputs:
-                raise BaselineError(f"a baseline for the input {slot!r}, which the call does not have.")
-            place: Any = keyword if by_name else positional
-            place[slot] = _expanded(one, place[slot], slot, "baselines")
-        return replace(self, positional=tuple(positional), keyword=keyword)
+        slots = self.slots or tuple(self.inputs)[:1]
+        given = self._by_slot(0 if baselines is None else baselines, slots, "baselines", self.inputs)
+        named = self._named()
+        starts = dict.fromkeys(self.slots, 0) | given
+        return self._with({slot: _expanded(one, named[slot], slot, "baselines") for slot, one in starts.items()})
+
+    def _by_slot(
+        self, value: Any, slots: Collection[int | str], what: str, known: Collection[int | str]
+    ) -> dict[int | str, Any]:
+        """A baseline for each of the inputs that are given one; a number or a tensor is for all `slots`."""
+        if isinstance(value, tuple | list):
+            if len(value) != self.n_inputs:
+                raise BaselineError(f"{len(value)} {what} for {self.n_inputs} inputs: give one for each, or None.")
+            value = {slot: one for slot, one in zip(self.inputs, value, strict=True) if slot in known}
+        given = dict(value) if isinstance(value, Mapping) else dict.fromkeys(slots, value)
+        if unknown := [slot for slot in given if slot not in known]:
+            raise BaselineError(f"{what} for {unknown}, but the inputs that can have one are {list(known)}.")
+        return {slot: one for slot, one in given.items() if one is not None}
 
 
 def _expanded(value: Any, like: Tensor, slot: int | str, what: str) -> Tensor:
@@ -276,7 +262,7 @@ def _expanded(value: Any, like: Tensor, slot: int | str, what: str) -> Tensor:
         return tensor.expand_as(like)
     except RuntimeError:
         raise BaselineError(
-            f"{what} of shape {tuple(tensor.shape)} do not broadcast to input {slot!r} of shape {tuple(like.shape)}."
+            f"{what} for input {slot!r}: the shape {tuple(tensor.shape)} does not broadcast to {tuple(like.shape)}."
         ) from None
 
 
@@ -307,7 +293,8 @@ def read_call(inputs: Inputs, additional_forward_args: Any = None, *, check: boo
         slots = tuple(i for i, value in enumerate(positional) if is_floating(value))
     n_inputs = len(positional) or len(keyword)
     extra, extra_keyword = extra_arguments(additional_forward_args)
-    call = Call((*positional, *extra), keyword | extra_keyword, slots, isinstance(inputs, Tensor), n_inputs, frame)
+    by_name, single = isinstance(inputs, Mapping), isinstance(inputs, Tensor)
+    call = Call((*positional, *extra), keyword | extra_keyword, slots, single, n_inputs, by_name, frame)
     if check:
         call.check()
     return call
@@ -371,51 +358,35 @@ def read_leaves(
     wrt: int | str | Iterable[int | str] | None = None,
     baseline: Any = None,
 ) -> Leaves:
-    """Name every leaf, and say which ones scale."""
-    if isinstance(inputs, Tensor):
-        named: list[tuple[int | str, Any]] = [(0, inputs)]
-    elif isinstance(inputs, Mapping):
-        named = list(inputs.items())
-    elif isinstance(inputs, tuple | list):
-        named = list(enumerate(inputs))
-    else:
+    """Name every leaf, and say which ones scale: those of the inputs that `wrt` names, by default of all."""
+    if not isinstance(inputs, Tensor | Mapping | tuple | list):
         raise InputError(
             f"inputs of type {type(inputs).__name__} are not understood: "
             "pass a tensor, a tuple of positional inputs, or a mapping of keyword inputs."
         )
-    extra, extra_keywords = extra_arguments(additional_forward_args)
-    chosen = _chosen(wrt, [key for key, _ in named])
-    baselines = _baselines(baseline, named)
-    keyword = isinstance(inputs, Mapping)
-    args = extra if keyword else (*(v for _, v in named), *extra)
-    kwargs = (dict(named) if keyword else {}) | extra_keywords
-    leaves: list[Leaf] = []
-    if keyword:
-        leaves += _leaves("argument", extra, scale=False)
-    for key, value in named:
-        name = key if isinstance(key, str) else "x" if len(named) == 1 else f"x{key}"
-        scale = chosen is None or key in chosen
-        leaves += _leaves(name, value, scale=scale, baseline=baselines.get(key), required=chosen is not None)
-    if not keyword:
-        leaves += _leaves("argument", extra, scale=False)
-    for name, value in extra_keywords.items():
-        leaves += _leaves(name, value, scale=False)
-    if not any(leaf.scales for leaf in leaves):
-        kinds = ", ".join(leaf.describe() for leaf in leaves) or "none at all"
+    call = read_call(inputs, additional_forward_args, check=False)
+    keys = list(call.inputs)
+    chosen = keys if wrt is None else [wrt] if isinstance(wrt, int | str) else list(wrt)
+    if wrt is not None and (not chosen or any(key not in keys for key in chosen)):
+        raise InputError(f"wrt={wrt!r} names no input; the inputs are {keys}.")
+    for key in chosen if wrt is not None else ():
+        if not all(map(scalable, pytree.tree_leaves(call.inputs[key]))):
+            raise InputError(f"input {key} was named in wrt but is not a floating-point tensor.")
+    found = call.leaves(baseline, chosen)
+    if not any(leaf.scales for leaf in found.leaves):
+        kinds = ", ".join(leaf.describe() for leaf in found.leaves) or "none at all"
         raise InputError(
             f"no floating-point input to scale (inputs: {kinds}); for token models pass embeddings, "
             "e.g. inputs_embeds, instead of integer ids."
         )
-    return Leaves(args, {str(k): v for k, v in kwargs.items()}, tuple(leaves))
+    return found
 
 
 def scalable(value: Any) -> bool:
     return isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex())
 
 
-def _leaves(
-    name: str, value: Any, *, scale: bool, baseline: Tensor | None = None, required: bool = False
-) -> list[Leaf]:
+def _leaves(name: str, value: Any, *, scale: bool, baseline: Any = None) -> list[Leaf]:
     leaves = []
     flat, _ = pytree.tree_flatten_with_path(value)
     for path, item in flat:
@@ -423,51 +394,11 @@ def _leaves(
         if isinstance(item, Tensor) and item.layout != torch.strided:
             raise InputError(f"input {full} has layout {item.layout}: pass a dense tensor.")
         moves = scale and scalable(item)
-        if scale and required and not moves:
-            raise InputError(f"input {full} was named in wrt but is not a floating-point tensor.")
-        leaves.append(Leaf(full, item, moves, _expand(baseline, item, full) if moves else None))
+        start = None if baseline is None or not moves else _expanded(baseline, item, full, "baseline").detach()
+        # A copy: a model may subtract in place.
+        start = start.clone() if start is not None and bool(start.any()) else None
+        leaves.append(Leaf(full, item, moves, start))
     return leaves
-
-
-def _chosen(wrt: int | str | Iterable[int | str] | None, keys: list[int | str]) -> set[int | str] | None:
-    if wrt is None:
-        return None
-    chosen = [wrt] if isinstance(wrt, int | str) else list(wrt)
-    missing = [key for key in chosen if key not in keys]
-    if missing or not chosen:
-        raise InputError(f"wrt={wrt!r} names no input; the inputs are {keys}.")
-    return set(chosen)
-
-
-def _baselines(baseline: Any, named: list[tuple[int | str, Any]]) -> dict[int | str, Any]:
-    if baseline is None:
-        return {}
-    if isinstance(baseline, Mapping):
-        values = dict(baseline)
-    elif isinstance(baseline, tuple | list):
-        if len(baseline) != len(named):
-            raise BaselineError(f"{len(baseline)} baselines for {len(named)} inputs: give one for each, or None.")
-        values = dict(enumerate(baseline))
-    else:
-        values = {key: baseline for key, value in named if scalable(value)}
-    unknown = [key for key in values if key not in {k for k, _ in named}]
-    if unknown:
-        raise BaselineError(f"baseline for {unknown}, but the inputs are {[k for k, _ in named]}.")
-    return {k: v for k, v in values.items() if v is not None}
-
-
-def _expand(baseline: Any, value: Tensor, name: str) -> Tensor | None:
-    if baseline is None:
-        return None
-    tensor = torch.as_tensor(baseline, dtype=value.dtype, device=value.device).detach()
-    try:
-        tensor = tensor.expand(value.shape)
-    except RuntimeError as error:
-        raise BaselineError(
-            f"the baseline of {name} has shape {tuple(tensor.shape)}, which does not broadcast to {tuple(value.shape)}."
-        ) from error
-    # A copy: a model may subtract in place.
-    return tensor.clone() if bool((tensor != 0).any()) else None
 
 
 @dataclass(frozen=True, eq=False)

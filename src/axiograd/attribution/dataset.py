@@ -169,7 +169,7 @@ class AttributionDataset(Dataset[dict[str, Any]]):
                     f"{self.folder} has no shard with samples {end} to {start - 1}: run attribute_dataset again, which "
                     "recomputes them and nothing else."
                 )
-        self._structure = Call((None,) * run["n_inputs"], {}, tuple(run["slots"]), run["single"], run["n_inputs"])
+        self._structure = Call((), {}, tuple(run["slots"]), run["single"], run["n_inputs"], run["by_name"])
         self._unchecked = set(self.shards) if verify else set()
 
     def __len__(self) -> int:
@@ -303,7 +303,7 @@ def _begin(
         return run
     # Draws follow the generator that the user gave; without one, a resumed run has the seed from here.
     seed = here["generator"] or secrets.token_hex(8)
-    structure = {"slots": call.slots, "single": call.single, "n_inputs": call.n_inputs}
+    structure = {name: getattr(call, name) for name in ("slots", "single", "n_inputs", "by_name")}
     run = {"settings": here, "seed": seed, **structure, "samples": None}
     _write_run(folder, run)
     return run
