@@ -4,10 +4,12 @@ What `strip` puts in place of what; ρ = RMS/r of the sample, r calibrated on th
 
 - bias of Linear, Bilinear, convolutions, addmm: taken out.
 - BatchNorm: `UncentredBatchNorm`, γ·x/√E[x²] with the running second moment in train mode too.
-- LayerNorm, GroupNorm, InstanceNorm, RMSNorm, LocalResponseNorm N: ρ·N(x/ρ) without shift.
+- LayerNorm, GroupNorm, InstanceNorm, RMSNorm, LocalResponseNorm N, and norms of one's own: ρ·N(x/ρ); torch's layers
+  lose their shift.
 - GELU, SiLU, ELU, SELU, CELU, Hardswish, Mish, Softplus, ReLU6, Hardtanh, tanh, Softsign …: two slopes that meet at
   zero (Proposition 3.8), least squares on the values that the activation sees.
-- sigmoid, Hardsigmoid, softmax σ: the gate σ(s/ρ), degree 0; a module that leaves no degree as a gate is ρ·σ(s/ρ).
+- sigmoid, Hardsigmoid, softmax σ: the gate σ(s/ρ), degree 0. What the whole model returns with degree 0 is multiplied
+  by ρ of its input.
 - attention: softmax over logits from queries and keys at x/ρ, times values of x; no biases.
 - LSTM, GRU, RNN R: ρ·R(x/ρ).
 - x + constant (position embeddings), concatenated constants (class tokens), where, masked_fill, clamp: the constant

@@ -85,9 +85,10 @@ class Lifted(nn.Module):
                 f"{[tuple(leaves[i].shape) for i in where]}: pass what has no batch as additional_forward_args."
             )
         origins = {i: self._origin(owner[i], leaves[i]) for i in where}
-        masks = self.roles.masks(args, kwargs)
+        masks = [mask.to(leaves[where[0]].device) for mask in self.roles.masks(args, kwargs)]
         centred = {i: leaves[i] if b is None else leaves[i] - b for i, b in origins.items()}
-        fitting = [mask_for(owner[i], leaves[i], masks) for i in where]
+        # A mask has the leading dimensions of what it masks.
+        fitting = [next((m for m in masks if x.shape[: m.dim()] == m.shape), None) for x in centred.values()]
         rho = joint_rms(list(centred.values()), fitting if masks else None) / self.radius
         for i, b in origins.items():
             unit = safe_divide(centred[i], per_sample(rho, centred[i]))
@@ -126,16 +127,6 @@ def _by_input(baseline: Any) -> Iterator[tuple[Slot | None, Any]]:
     else:
         given = [(None, baseline)]
     yield from ((slot, value) for slot, value in given if value is not None)
-
-
-def mask_for(slot: Slot, x: Tensor, masks: Mapping[Slot, Tensor]) -> Tensor | None:
-    """The mask whose dimensions lead those of x; a decoder's for a decoder's input."""
-    decodes = str(slot).startswith(("decoder", "tgt"))
-    fitting = {name: mask for name, mask in masks.items() if x.shape[: mask.dim()] == mask.shape}
-    for name, mask in fitting.items():
-        if str(name).startswith(("decoder", "tgt")) == decodes:
-            return mask.to(x.device)
-    return next((mask.to(x.device) for mask in fitting.values()), None)
 
 
 def energy_share(

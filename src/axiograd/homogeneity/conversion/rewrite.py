@@ -36,8 +36,6 @@ from axiograd.homogeneity.conversion.scale import (
     sample_rms,
     without_padding,
 )
-from axiograd.homogeneity.rules import lookup
-from axiograd.homogeneity.walk import result_degree
 
 # ------------------------------------------------------------------------------------------------------------- degrees
 
@@ -268,17 +266,16 @@ def two_slopes(x: Tensor, slopes: Tensor) -> Tensor:
 def fit_slopes(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
     """Least squares on the values that the activation sees: aᵢ = Σ φ(z)·z / Σ z² over its side of zero.
 
-    A side on which there are no values is fitted to the standard normal distribution.
+    A side on which there are no values is fitted to ±1.
 
     >>> fit_slopes(torch.nn.functional.relu6, torch.tensor([-1.0, 3.0, 12.0]))
     tensor([0.5294, 0.0000], dtype=torch.float64)
     """
     z = x.detach().double().flatten()
-    normal = torch.special.ndtri((torch.arange(2000, device=z.device).double() + 0.5) / 2000)
     slopes = []
     for sign in (1, -1):
         side = z[sign * z > 0]
-        side = side if len(side) else normal[sign * normal > 0]
+        side = side if len(side) else z.new_full((1,), sign)
         slopes.append((function(side.clone()) * side).sum() / side.square().sum())
     return torch.stack(slopes)
 
@@ -416,7 +413,7 @@ class RewrittenForward(TorchFunctionMode):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.roles is None:
             return self._run(args, kwargs)
-        with without_padding(list(self.roles.masks(args, kwargs).values())):
+        with without_padding(self.roles.masks(args, kwargs)):
             return self._run(args, kwargs)
 
     def _run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -465,9 +462,6 @@ class RewrittenForward(TorchFunctionMode):
         if done is None:
             degree = _follow(name, args, kwargs)
             result = func(*args, **kwargs)
-            operator = _with_rule(func)
-            if operator is not None:
-                degree = result_degree(operator, args, kwargs, result, degree_of)
         else:
             result, degree = done
             if call.in_place and not is_torchs(self.owner):  # whose result is what callers use
@@ -540,14 +534,6 @@ class ScaleKeepingForward(RewrittenForward):
 def is_torchs(module: nn.Module) -> bool:
     """Whether this is a layer of PyTorch, such as nn.GELU."""
     return type(module).__module__.startswith("torch.nn.")
-
-
-def _with_rule(func: Any) -> Any:
-    """An operator that is not PyTorch's own and has a rule in the certificate, or None."""
-    operator = getattr(func, "default", func)  # an operator may be called without its overload
-    if not isinstance(operator, torch._ops.OpOverload) or operator.namespace in {"aten", "prims"}:  # noqa: SLF001
-        return None
-    return operator if lookup(operator._schema.name) is not None else None  # noqa: SLF001 - no public name
 
 
 #: Files that a call passes through on its way from the line that makes it.

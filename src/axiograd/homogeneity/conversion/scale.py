@@ -59,16 +59,16 @@ class Roles:
     def may_mask(self) -> bool:
         return self.mask is not None or any(name in self.names for name in (*_KEEPING, *_DROPPING))
 
-    def masks(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[Slot, Tensor]:
+    def masks(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Tensor]:
         """The masks of a call, as booleans shaped [batch, tokens] that are True for what counts."""
         if callable(self.mask):
-            return {"mask": _to_boolean(self.mask(*args, **kwargs), dropping=False)}
+            return [_to_boolean(self.mask(*args, **kwargs), dropping=False)]
         keeping, dropping = (_KEEPING, _DROPPING) if self.mask is None else ((self.mask,), ())
-        return {
-            slot: _to_boolean(value, dropping=slot in dropping)
+        return [
+            _to_boolean(value, dropping=slot in dropping)
             for slot, value in self.by_slot(args, kwargs).items()
             if slot in (*keeping, *dropping) and isinstance(value, Tensor) and value.dim() > 1
-        }
+        ]
 
 
 def _to_boolean(mask: Any, *, dropping: bool) -> Tensor:
