@@ -437,7 +437,7 @@ class RewrittenForward(TorchFunctionMode):
         return self.degrees if len(self.degrees) == n else [1.0] * n
 
     def _at_degree_one(self, y: Any, inputs: list[Tensor]) -> Any:
-        if not is_floating(y) or degree_of(y) or not inputs or not y.dim() or len(y) != len(inputs[0]):
+        if not is_floating(y) or degree_of(y) or not inputs or not y.dim() or y.shape[0] != inputs[0].shape[0]:
             return y
         rho = self.rho("output", "the output times RMS(x)/r", sample_rms(inputs[0]))
         return y * per_sample(rho.flatten(), y)

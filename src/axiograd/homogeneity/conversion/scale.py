@@ -155,8 +155,8 @@ def joint_rms(tensors: Sequence[Tensor], masks: Sequence[Tensor | None] | None =
     for x, mask in zip(tensors, masks or [None] * len(tensors), strict=True):
         counts = torch.ones((), dtype=torch.bool, device=x.device) if mask is None else mask
         counts = counts.reshape([*counts.shape] + [1] * (x.dim() - counts.dim())).expand(x.shape)
-        rows.append(x.reshape(len(x), -1))
-        kept.append(counts.reshape(len(x), -1))
+        rows.append(x.reshape(x.shape[0], -1))
+        kept.append(counts.reshape(x.shape[0], -1))
     return _rms(torch.cat(rows, 1), [1], None if masks is None else torch.cat(kept, 1))[:, 0]
 
 
