@@ -273,7 +273,7 @@ def _walk(
     program: Program, arguments: Leaves, findings: Findings, consulted: dict[str, Tensor]
 ) -> tuple[list[tuple[Value, bool]], int]:
     """What is known about each output, whether it is floating-point, and how many nodes were visited."""
-    interpreter = Walk(program.graph_module, findings)
+    walk = Walk(program.graph_module, findings)
     graph = program.graph_module.graph
     nodes = {node.name: node for node in graph.nodes}
     scaling = {name for name, i in program.inputs.items() if arguments.leaves[i].scales}
@@ -289,14 +289,14 @@ def _walk(
             kind="gradient",
         )
     for name in program.objects:
-        interpreter.environment[nodes[name]] = name
+        walk.environment[nodes[name]] = name
     for name, (title, tensor) in program.constants.items():
-        interpreter.environment[nodes[name]] = _constant(title, tensor, consulted)
+        walk.environment[nodes[name]] = _constant(title, tensor, consulted)
     for name, index in program.inputs.items():
-        interpreter.environment[nodes[name]] = _input(arguments.leaves[index])
+        walk.environment[nodes[name]] = _input(arguments.leaves[index])
     needed = ancestors(nodes[o] for o in program.outputs if isinstance(o, str))
-    interpreter.run(node for node in graph.nodes if node in needed)
-    return [_output(o, nodes, interpreter) for o in program.outputs], interpreter.visits
+    walk.run(node for node in graph.nodes if node in needed)
+    return [_output(o, nodes, walk) for o in program.outputs], walk.visits
 
 
 def _constant(name: str, tensor: Any, consulted: dict[str, Tensor]) -> Value:
@@ -316,16 +316,16 @@ def _input(leaf: Leaf) -> Value:
     return Value(degree=1.0, offset=leaf.baseline, moves=True)
 
 
-def _output(output: str | ConstantArgument, nodes: dict[str, fx.Node], interpreter: Walk) -> tuple[Value, bool]:
+def _output(output: str | ConstantArgument, nodes: dict[str, fx.Node], walk: Walk) -> tuple[Value, bool]:
     if isinstance(output, ConstantArgument):
         value = output.value
         return (number(value) if isinstance(value, int | float) else of_degree(0)), False
     node = nodes[output]
-    value = interpreter.environment[node]
+    value = walk.environment[node]
     meta = node.meta.get("val")
     is_floating = isinstance(meta, Tensor) and (meta.is_floating_point() or meta.is_complex())
     if isinstance(value, Value) and value.offset is not None:
-        interpreter.report.violation(
+        walk.report.violation(
             node,
             op="output",
             reason="The baseline is still in the output.",

@@ -286,27 +286,6 @@ def not_piecewise_linear(outputs: Iterable[Value]) -> tuple[Violation, ...]:
     return tuple(dict.fromkeys(listed))
 
 
-def result_degree(
-    target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, degree_of: Callable[[Tensor], float]
-) -> float:
-    """The degree that an operator's rule gives to its result, from those of its arguments."""
-    graph, walk = fx.Graph(), Walk(torch.nn.Module(), Findings())
-
-    def given(leaf: Any) -> Any:
-        if not isinstance(leaf, Tensor):
-            return leaf
-        node = graph.placeholder(f"x{len(walk.environment)}")
-        node.meta["val"] = leaf
-        walk.environment[node] = Value(degree=degree_of(leaf), moves=True)
-        return node
-
-    node = graph.call_function(target, pytree.tree_map(given, args), pytree.tree_map(given, kwargs))
-    node.meta["val"] = result
-    walk.run([node])
-    values = pytree.tree_leaves(walk.environment[node])
-    return max((v.degree or 0.0 for v in values if isinstance(v, Value)), key=abs, default=0.0)
-
-
 # Piecewise linear: affine in the input for as long as every gate stays as it is
 
 
