@@ -148,7 +148,7 @@ class HeldGates(TorchFunctionMode):
                 self._choices[index] = result  # a comparison, an order, a size
         if weights:
             if not isinstance(result, Tensor) or not result.requires_grad:
-                raise NotHeldError(f"{function.__name__} has weights, and no one gradient by the input")
+                raise NotHeldError(f"{function.__name__} has weights, and no one gradient by the input.")
             self.edges[index] = get_gradient_edge(result)
             self.work += result.numel() * max(w.numel() / len(w) if w.dim() else 1 for w in weights)
         return result
@@ -247,7 +247,7 @@ class HeldStep:
             outputs = arguments.call(model, [self._gates.follow(x.clone()) for x in leaves])
         made = self._output(outputs)
         if made.dtype == torch.float16:
-            raise NotHeldError("in float16 the task's gradient, that of a mean over samples, may vanish")
+            raise NotHeldError("in float16 the task's gradient, that of a mean over samples, may vanish.")
         self._outputs = made.detach().requires_grad_()
         outputs = tree_map_only(Tensor, lambda t: self._outputs if t is made else t, outputs)
         scores = score(outputs)
@@ -295,13 +295,13 @@ class HeldStep:
         gap = _row_sums(r * change) - sum(_row_sums(term) for term in terms)
         rounding = torch.finfo(self._outputs.dtype).eps * sum(_row_sums(t.abs()) for t in (r * here, *terms))
         if bool((gap.abs() > _TOLERANCE * _row_sums((r * change).abs()) + _ROUNDINGS * rounding).any()):
-            raise NotHeldError("a choice of the network is not held, or the samples of a batch depend on each other")
+            raise NotHeldError("a choice of the network is not held, or the samples of a batch depend on each other.")
         return self._gates.products
 
     def _output(self, outputs: Any) -> Tensor:
         moving = [t for t in tree_leaves(outputs) if isinstance(t, Tensor) and self._gates.follows(t)]
         if len({id(t) for t in moving}) != 1 or not moving[0].is_floating_point():
-            raise NotHeldError(f"{len(moving)} outputs depend on the input, and the task may use all of them")
+            raise NotHeldError(f"{len(moving)} outputs depend on the input, and the task may use all of them.")
         return moving[0]
 
 

@@ -15,7 +15,7 @@ from axiograd.training import AttributionLoss, Recipe, fit
 from axiograd.training.fit import launch
 
 
-def train(out, fabric=None, *, parts=1, **where):
+def train(out, fabric=None, *, parts=1, prior=True, **where):
     torch.manual_seed(4)
     model = nn.Sequential(nn.Linear(4, 8, bias=False), nn.ReLU(), nn.Linear(8, 3, bias=False)).double()
     generator = torch.Generator().manual_seed(2)
@@ -24,6 +24,8 @@ def train(out, fabric=None, *, parts=1, **where):
     # 27 samples: the last batch of three does not divide among two.
     data = [(x[i], y[i], {"mask": (x[i] > 0).double()}) for i in range(27)]
     loss = AttributionLoss(F.cross_entropy, Gini() + 0.5 * RightReasons(), 0.7, degree=1)
+    if not prior:
+        data, loss = (x, y), F.cross_entropy
     recipe = Recipe(lr=0.2, epochs=2, batch_size=8, schedule="cosine", accumulate=parts)
     return fit(
         model,
@@ -59,7 +61,7 @@ def train_as_torchrun_does(rank, port, folders, sharded, parts):
     strategy = ModelParallelStrategy(shard, data_parallel_size=2, tensor_parallel_size=1) if sharded else "ddp"
     both = launch("cpu", strategy=strategy)
     for folder in folders:
-        result = train(folder, both, parts=parts)
+        result = train(folder, both, parts=parts, prior=not sharded)
         (folder / f"rank-{rank}.txt").write_text(f"{both.world_size} {result.resumed_step} {result.steps}")
     torch.distributed.destroy_process_group()
 
