@@ -75,7 +75,7 @@ GATES: dict[str, tuple[Callable[..., Any], Callable[[Tensor, Tensor], Tensor]]] 
     **dict.fromkeys(("dropout", "dropout1d", "dropout2d", "dropout3d"), (_dropout, torch.mul)),
     **{f"{kind}max_pool{d}d": (_max_pool, _winners) for kind in ("", "adaptive_") for d in (1, 2, 3)},
 }
-#: Other piecewise-linear functions, held as f(x) + J·(x′ − x) by forward differentiation at x.
+#: Other piecewise-linear functions, held as f(x) + J·(x′ − x) with the slope J that they have at x.
 SLOPES = frozenset(
     (
         *("leaky_relu", "prelu", "relu6", "hardtanh", "threshold", "_threshold", "hardshrink", "clamp", "clip"),
