@@ -24,6 +24,7 @@ from axiograd._state import (
     runnable,
     unwrap,
     with_buffers,
+    wrong_format,
 )
 from axiograd._typing import Inputs
 from axiograd.homogeneity.certificate import Certificate, Violation
@@ -103,7 +104,7 @@ def prove(model: Callable[..., Any], arguments: Leaves, *, axes: tuple[int, ...]
     with TRACE_LOCK, attributes_restored(model):
         with draws_noticed() as drawn:
             first = _first_run(model, arguments)
-            program = _traced(model, arguments, findings, first, static=shifted, axes=axes)
+            program = _traced(model, arguments, findings, axes=() if shifted else axes)
         for generator in drawn:
             findings.add(_draws(generator))
         outputs, visits = ([], 0) if program is None else _walk(program, arguments, findings, consulted)
@@ -146,11 +147,10 @@ def prove(model: Callable[..., Any], arguments: Leaves, *, axes: tuple[int, ...]
 class _FirstRun:
     """What a trace does not show and a run with gradients does."""
 
-    trouble: Exception | None = None
     #: The user's own autograd.Functions, and inference mode.
-    hidden: tuple[type, ...] = ()
+    hidden: tuple[type, ...]
     #: Where the tensors lie that a gradient of the outputs would be collected in.
-    leaves: frozenset[int] = frozenset()
+    leaves: frozenset[int]
 
 
 def _first_run(model: Callable[..., Any], arguments: Leaves) -> _FirstRun:
@@ -158,7 +158,7 @@ def _first_run(model: Callable[..., Any], arguments: Leaves) -> _FirstRun:
 
     What it keeps between calls (lru_cache, globals) is filled with numbers, before a trace would without them.
     """
-    trouble: Exception | None = None
+    errors: list[Exception] = []
     for call, grad in ((_differentiable, torch.enable_grad), (Leaves.copies, torch.no_grad)):
         with (
             torch.inference_mode(mode=False),
@@ -172,7 +172,7 @@ def _first_run(model: Callable[..., Any], arguments: Leaves) -> _FirstRun:
                 args, kwargs = call(arguments)
                 steps = list(_steps(model(*args, **kwargs)))
             except Exception as error:  # noqa: BLE001 - whatever the user's code raises
-                trouble = error
+                errors.append(error)
                 continue  # without gradients it may run: NumPy, inference tensors
         own = [
             getattr(s, "_forward_cls", type(s))
@@ -180,8 +180,9 @@ def _first_run(model: Callable[..., Any], arguments: Leaves) -> _FirstRun:
             if isinstance(s, torch.autograd.function.BackwardCFunction)
         ]
         hidden = dict.fromkeys([f for f in own if not f.__module__.startswith("torch.")] + entered)
-        return _FirstRun(None, tuple(hidden), frozenset(s.variable.data_ptr() for s in steps if hasattr(s, "variable")))
-    return _FirstRun(trouble)
+        return _FirstRun(tuple(hidden), frozenset(s.variable.data_ptr() for s in steps if hasattr(s, "variable")))
+    scaled = [leaf.value for leaf in arguments.leaves if leaf.scales]
+    raise wrong_format(model, scaled, errors[-1]) or fails_itself(errors[-1]) from errors[-1]
 
 
 def _differentiable(arguments: Leaves) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -224,20 +225,12 @@ def _inference_mode_noticed() -> Iterator[list[type]]:
 
 
 def _traced(
-    model: Callable[..., Any],
-    arguments: Leaves,
-    findings: Findings,
-    first: _FirstRun,
-    *,
-    static: bool,
-    axes: tuple[int, ...],
+    model: Callable[..., Any], arguments: Leaves, findings: Findings, *, axes: tuple[int, ...]
 ) -> Program | None:
     """The program, or None with a violation for what the export cannot follow, control flow most often."""
     try:
-        program = trace(model, arguments, static=static, axes=axes)
+        program = trace(model, arguments, axes=axes)
     except Exception as error:  # noqa: BLE001 - whatever the export says becomes a violation or a clear error
-        if first.trouble is not None:
-            raise fails_itself(first.trouble) from first.trouble
         place = locate_error(error)
         line = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
         findings.add(
@@ -402,7 +395,7 @@ def _ask_the_model(
     if exact and not hidden and not probe:
         return 0.0
     tensors = all_tensors(model) + [leaf.value for leaf in arguments.leaves if isinstance(leaf.value, Tensor)]
-    if any(t.is_meta or (not t.numel() and t.dim() == 0) for t in tensors):
+    if any(t.is_meta for t in tensors):
         findings.assume("tensors on the meta device have no numbers, so nothing was run")
         return None
     with torch.inference_mode(mode=False), quiet_and_eager():

@@ -77,9 +77,7 @@ class AsModule(nn.Module):
         return self.function(*args, **kwargs)
 
 
-def trace(
-    model: Callable[..., Any], arguments: Leaves, *, static: bool = False, axes: tuple[int, ...] = (0,)
-) -> Program:
+def trace(model: Callable[..., Any], arguments: Leaves, *, axes: tuple[int, ...]) -> Program:
     """Export the model as it is, in its mode, on the example's shapes; raises what the export raises.
 
     Along `axes` inputs may have any size, as far as the export can follow.
@@ -91,7 +89,7 @@ def trace(
         values = [_leave_inference(leaf.value) for leaf in arguments.leaves]
         args, kwargs = arguments.rebuild(values)
         with _exportable(module, kwargs):
-            exported = _export(module, args, kwargs, values, axes=() if static else axes)
+            exported = _export(module, args, kwargs, values, axes=axes)
         _require_real(exported)
         original = exported.graph
         unknown = _without_rule(original)
@@ -103,13 +101,13 @@ def trace(
 
 
 @contextlib.contextmanager
-def untouched(model: Callable[..., Any] | None = None) -> Iterator[None]:
+def untouched(model: Callable[..., Any]) -> Iterator[None]:
     """Run the export quietly, and leave random state, warnings and fast paths as they were."""
     with (
         TRACE_LOCK,  # the export, and what keeps it quiet, change the state of the whole process
         warnings.catch_warnings(),
         torch.random.fork_rng(),
-        contextlib.nullcontext() if model is None else _user_lines(model),
+        _user_lines(model),
         torch.inference_mode(mode=False),
         torch.enable_grad(),
         contextlib.redirect_stderr(io.StringIO()),
