@@ -413,24 +413,15 @@ def _ask_the_model(
 
 def _example(model: Callable[..., Any], arguments: Leaves, program: Program) -> Probe:
     """The model at the example, with the first samples of it where the proof holds for any number of them."""
-    whole = Probe(model, arguments, precision=program.precision)
-    tensors = [leaf.value for leaf in arguments.leaves if isinstance(leaf.value, Tensor)]
-    if any(t.dim() == 0 or len(t) <= ROWS for t in tensors):
-        return whole
     leaves = tuple(
         replace(leaf, value=leaf.value[:ROWS], baseline=None if leaf.baseline is None else leaf.baseline[:ROWS])
-        if isinstance(leaf.value, Tensor)
+        if isinstance(leaf.value, Tensor) and leaf.value.dim()
         else leaf
         for leaf in arguments.leaves
     )
-    if not program.sizes.cover([tuple(e.value.shape) if isinstance(e.value, Tensor) else None for e in leaves]):
-        return whole
-    few = Probe(model, replace(arguments, leaves=leaves), precision=program.precision)
-    try:
-        few.matrix(few.directions())
-    except Exception:  # noqa: BLE001 - it needs as many samples as it was given
-        return whole
-    return few
+    if program.sizes.cover([tuple(e.value.shape) if isinstance(e.value, Tensor) else None for e in leaves]):
+        arguments = replace(arguments, leaves=leaves)
+    return Probe(model, arguments, precision=program.precision)
 
 
 def _check_hidden(example: Probe, hidden: tuple[type, ...], findings: Findings) -> None:
@@ -445,17 +436,11 @@ def _check_hidden(example: Probe, hidden: tuple[type, ...], findings: Findings) 
             module="",
             op=names,
             source=_line_of(hidden[0]),
-            reason=f"The gradient of {_described(hidden)} is not that of its forward pass: {wrong}.",
+            reason=f"The gradient of {names} is not that of its forward pass: {wrong}.",
             fix="Correct its backward, or write it with PyTorch's operators, outside of inference mode.",
             kind="gradient",
         )
     )
-
-
-def _described(hidden: tuple[type, ...]) -> str:
-    if hidden == (torch.inference_mode,):
-        return "what is computed under torch.inference_mode"
-    return f"the autograd.Function {', '.join(function.__name__ for function in hidden)}"
 
 
 def _line_of(function: type) -> str:
