@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import SymBool, SymInt, Tensor, fx, nn
 from torch.export.graph_signature import ConstantArgument
+from torch.utils import _pytree as pytree
 
-from axiograd._calls import Leaf, Leaves, read_leaves
+from axiograd._calls import Leaf, Leaves, read_leaves, scalable
 from axiograd._state import (
     TRACE_LOCK,
     all_tensors,
@@ -110,7 +111,7 @@ def prove(model: Callable[..., Any], arguments: Leaves, *, axes: tuple[int, ...]
         outputs, visits = ([], 0) if program is None else _walk(program, arguments, findings, consulted)
         degrees = tuple(_degree_of(value) for value, _ in outputs)
         floating = [d for d, (_, is_floating) in zip(degrees, outputs, strict=True) if is_floating]
-        degree = _verdict(floating, findings, traced=program is not None)
+        degree = None if program is None else _verdict(floating, findings)
         exact = all(value.exact for value, _ in outputs) and bool(outputs)
         curved = _curved(outputs, findings)
         error = None
@@ -187,10 +188,7 @@ def _first_run(model: Callable[..., Any], arguments: Leaves) -> _FirstRun:
 
 def _differentiable(arguments: Leaves) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The call on copies with gradients, none of them a leaf, so that a model may work in place."""
-    values = [
-        leaf.value.detach().clone() if isinstance(leaf.value, Tensor) else leaf.value for leaf in arguments.leaves
-    ]
-    pairs = zip(arguments.leaves, values, strict=True)
+    pairs = zip(arguments.leaves, pytree.tree_leaves(arguments.copies()), strict=True)
     return arguments.rebuild([value.requires_grad_() * 1 if leaf.scales else value for leaf, value in pairs])
 
 
@@ -316,7 +314,6 @@ def _output(output: str | ConstantArgument, nodes: dict[str, fx.Node], walk: Wal
     node = nodes[output]
     value = walk.environment[node]
     meta = node.meta.get("val")
-    is_floating = isinstance(meta, Tensor) and (meta.is_floating_point() or meta.is_complex())
     if isinstance(value, Value) and value.offset is not None:
         walk.report.violation(
             node,
@@ -325,7 +322,7 @@ def _output(output: str | ConstantArgument, nodes: dict[str, fx.Node], walk: Wal
             fix="Subtract the baseline from the input first: x − b must be what the network sees.",
             kind="constant",
         )
-    return value, is_floating or not isinstance(meta, Tensor | int | SymInt | SymBool)
+    return value, scalable(meta) or not isinstance(meta, Tensor | int | SymInt | SymBool)
 
 
 def _degree_of(value: Value) -> float | None:
@@ -334,7 +331,7 @@ def _degree_of(value: Value) -> float | None:
     return float("inf") if value.is_zero() else value.degree
 
 
-def _verdict(degrees: list[float | None], findings: Findings, *, traced: bool) -> float | None:
+def _verdict(degrees: list[float | None], findings: Findings) -> float | None:
     """The one degree of all outputs; refused below 1."""
 
     def refuse(reason: str, fix: str) -> None:
@@ -345,8 +342,7 @@ def _verdict(degrees: list[float | None], findings: Findings, *, traced: bool) -
             refuse("Nothing is known about an output.", LIFT_FIX)
         return None
     if not degrees:
-        if traced:
-            refuse("The model returns no floating-point tensor.", "Return the logits.")
+        refuse("The model returns no floating-point tensor.", "Return the logits.")
         return None
     known = [d for d in degrees if d is not None and d != float("inf")]
     degree = known[0] if known else 1.0
