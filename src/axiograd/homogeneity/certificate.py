@@ -139,10 +139,8 @@ def grouped(violations: Sequence[Any]) -> list[list[Any]]:
     """
     groups: dict[tuple[str, ...], list[Any]] = {}
     for each in violations:
-        module = str(each.module or "")
-        own = re.compile(rf"(?<![\w.]){re.escape(module)}\.(?=\w)") if module else None
-        words = [str(part) if own is None else own.sub("", str(part)) for part in (each.reason, each.fix)]
-        groups.setdefault((str(each.op), *words), []).append(each)
+        own = re.compile(rf"(?<![\w.]){re.escape(each.module)}\.(?=\w)")
+        groups.setdefault((each.op, own.sub("", each.reason), own.sub("", each.fix)), []).append(each)
     return list(groups.values())
 
 

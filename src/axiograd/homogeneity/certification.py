@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import SymBool, SymInt, Tensor, fx, nn
 from torch.export.graph_signature import ConstantArgument
+from torch.utils import _pytree as pytree
 
-from axiograd._calls import Leaf, Leaves, read_leaves
+from axiograd._calls import Leaf, Leaves, read_leaves, scalable
 from axiograd._state import (
     TRACE_LOCK,
     all_tensors,
@@ -24,6 +25,7 @@ from axiograd._state import (
     runnable,
     unwrap,
     with_buffers,
+    wrong_format,
 )
 from axiograd._typing import Inputs
 from axiograd.homogeneity.certificate import Certificate, Violation
@@ -103,13 +105,13 @@ def prove(model: Callable[..., Any], arguments: Leaves, *, axes: tuple[int, ...]
     with TRACE_LOCK, attributes_restored(model):
         with draws_noticed() as drawn:
             first = _first_run(model, arguments)
-            program = _traced(model, arguments, findings, first, static=shifted, axes=axes)
+            program = _traced(model, arguments, findings, axes=() if shifted else axes)
         for generator in drawn:
             findings.add(_draws(generator))
         outputs, visits = ([], 0) if program is None else _walk(program, arguments, findings, consulted)
         degrees = tuple(_degree_of(value) for value, _ in outputs)
         floating = [d for d, (_, is_floating) in zip(degrees, outputs, strict=True) if is_floating]
-        degree = _verdict(floating, findings, traced=program is not None)
+        degree = None if program is None else _verdict(floating, findings)
         exact = all(value.exact for value, _ in outputs) and bool(outputs)
         curved = _curved(outputs, findings)
         error = None
@@ -146,11 +148,10 @@ def prove(model: Callable[..., Any], arguments: Leaves, *, axes: tuple[int, ...]
 class _FirstRun:
     """What a trace does not show and a run with gradients does."""
 
-    trouble: Exception | None = None
     #: The user's own autograd.Functions, and inference mode.
-    hidden: tuple[type, ...] = ()
+    hidden: tuple[type, ...]
     #: Where the tensors lie that a gradient of the outputs would be collected in.
-    leaves: frozenset[int] = frozenset()
+    leaves: frozenset[int]
 
 
 def _first_run(model: Callable[..., Any], arguments: Leaves) -> _FirstRun:
@@ -158,7 +159,7 @@ def _first_run(model: Callable[..., Any], arguments: Leaves) -> _FirstRun:
 
     What it keeps between calls (lru_cache, globals) is filled with numbers, before a trace would without them.
     """
-    trouble: Exception | None = None
+    errors: list[Exception] = []
     for call, grad in ((_differentiable, torch.enable_grad), (Leaves.copies, torch.no_grad)):
         with (
             torch.inference_mode(mode=False),
@@ -172,7 +173,7 @@ def _first_run(model: Callable[..., Any], arguments: Leaves) -> _FirstRun:
                 args, kwargs = call(arguments)
                 steps = list(_steps(model(*args, **kwargs)))
             except Exception as error:  # noqa: BLE001 - whatever the user's code raises
-                trouble = error
+                errors.append(error)
                 continue  # without gradients it may run: NumPy, inference tensors
         own = [
             getattr(s, "_forward_cls", type(s))
@@ -180,16 +181,14 @@ def _first_run(model: Callable[..., Any], arguments: Leaves) -> _FirstRun:
             if isinstance(s, torch.autograd.function.BackwardCFunction)
         ]
         hidden = dict.fromkeys([f for f in own if not f.__module__.startswith("torch.")] + entered)
-        return _FirstRun(None, tuple(hidden), frozenset(s.variable.data_ptr() for s in steps if hasattr(s, "variable")))
-    return _FirstRun(trouble)
+        return _FirstRun(tuple(hidden), frozenset(s.variable.data_ptr() for s in steps if hasattr(s, "variable")))
+    scaled = [leaf.value for leaf in arguments.leaves if leaf.scales]
+    raise wrong_format(model, scaled, errors[-1]) or fails_itself(errors[-1]) from errors[-1]
 
 
 def _differentiable(arguments: Leaves) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The call on copies with gradients, none of them a leaf, so that a model may work in place."""
-    values = [
-        leaf.value.detach().clone() if isinstance(leaf.value, Tensor) else leaf.value for leaf in arguments.leaves
-    ]
-    pairs = zip(arguments.leaves, values, strict=True)
+    pairs = zip(arguments.leaves, pytree.tree_leaves(arguments.copies()), strict=True)
     return arguments.rebuild([value.requires_grad_() * 1 if leaf.scales else value for leaf, value in pairs])
 
 
@@ -224,20 +223,12 @@ def _inference_mode_noticed() -> Iterator[list[type]]:
 
 
 def _traced(
-    model: Callable[..., Any],
-    arguments: Leaves,
-    findings: Findings,
-    first: _FirstRun,
-    *,
-    static: bool,
-    axes: tuple[int, ...],
+    model: Callable[..., Any], arguments: Leaves, findings: Findings, *, axes: tuple[int, ...]
 ) -> Program | None:
     """The program, or None with a violation for what the export cannot follow, control flow most often."""
     try:
-        program = trace(model, arguments, static=static, axes=axes)
+        program = trace(model, arguments, axes=axes)
     except Exception as error:  # noqa: BLE001 - whatever the export says becomes a violation or a clear error
-        if first.trouble is not None:
-            raise fails_itself(first.trouble) from first.trouble
         place = locate_error(error)
         line = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
         findings.add(
@@ -323,7 +314,6 @@ def _output(output: str | ConstantArgument, nodes: dict[str, fx.Node], walk: Wal
     node = nodes[output]
     value = walk.environment[node]
     meta = node.meta.get("val")
-    is_floating = isinstance(meta, Tensor) and (meta.is_floating_point() or meta.is_complex())
     if isinstance(value, Value) and value.offset is not None:
         walk.report.violation(
             node,
@@ -332,7 +322,7 @@ def _output(output: str | ConstantArgument, nodes: dict[str, fx.Node], walk: Wal
             fix="Subtract the baseline from the input first: x − b must be what the network sees.",
             kind="constant",
         )
-    return value, is_floating or not isinstance(meta, Tensor | int | SymInt | SymBool)
+    return value, scalable(meta) or not isinstance(meta, Tensor | int | SymInt | SymBool)
 
 
 def _degree_of(value: Value) -> float | None:
@@ -341,7 +331,7 @@ def _degree_of(value: Value) -> float | None:
     return float("inf") if value.is_zero() else value.degree
 
 
-def _verdict(degrees: list[float | None], findings: Findings, *, traced: bool) -> float | None:
+def _verdict(degrees: list[float | None], findings: Findings) -> float | None:
     """The one degree of all outputs; refused below 1."""
 
     def refuse(reason: str, fix: str) -> None:
@@ -352,8 +342,7 @@ def _verdict(degrees: list[float | None], findings: Findings, *, traced: bool) -
             refuse("Nothing is known about an output.", LIFT_FIX)
         return None
     if not degrees:
-        if traced:
-            refuse("The model returns no floating-point tensor.", "Return the logits.")
+        refuse("The model returns no floating-point tensor.", "Return the logits.")
         return None
     known = [d for d in degrees if d is not None and d != float("inf")]
     degree = known[0] if known else 1.0
@@ -402,7 +391,7 @@ def _ask_the_model(
     if exact and not hidden and not probe:
         return 0.0
     tensors = all_tensors(model) + [leaf.value for leaf in arguments.leaves if isinstance(leaf.value, Tensor)]
-    if any(t.is_meta or (not t.numel() and t.dim() == 0) for t in tensors):
+    if any(t.is_meta for t in tensors):
         findings.assume("tensors on the meta device have no numbers, so nothing was run")
         return None
     with torch.inference_mode(mode=False), quiet_and_eager():
@@ -420,24 +409,15 @@ def _ask_the_model(
 
 def _example(model: Callable[..., Any], arguments: Leaves, program: Program) -> Probe:
     """The model at the example, with the first samples of it where the proof holds for any number of them."""
-    whole = Probe(model, arguments, precision=program.precision)
-    tensors = [leaf.value for leaf in arguments.leaves if isinstance(leaf.value, Tensor)]
-    if any(t.dim() == 0 or len(t) <= ROWS for t in tensors):
-        return whole
     leaves = tuple(
         replace(leaf, value=leaf.value[:ROWS], baseline=None if leaf.baseline is None else leaf.baseline[:ROWS])
-        if isinstance(leaf.value, Tensor)
+        if isinstance(leaf.value, Tensor) and leaf.value.dim()
         else leaf
         for leaf in arguments.leaves
     )
-    if not program.sizes.cover([tuple(e.value.shape) if isinstance(e.value, Tensor) else None for e in leaves]):
-        return whole
-    few = Probe(model, replace(arguments, leaves=leaves), precision=program.precision)
-    try:
-        few.matrix(few.directions())
-    except Exception:  # noqa: BLE001 - it needs as many samples as it was given
-        return whole
-    return few
+    if program.sizes.cover([tuple(e.value.shape) if isinstance(e.value, Tensor) else None for e in leaves]):
+        arguments = replace(arguments, leaves=leaves)
+    return Probe(model, arguments, precision=program.precision)
 
 
 def _check_hidden(example: Probe, hidden: tuple[type, ...], findings: Findings) -> None:
@@ -452,17 +432,11 @@ def _check_hidden(example: Probe, hidden: tuple[type, ...], findings: Findings) 
             module="",
             op=names,
             source=_line_of(hidden[0]),
-            reason=f"The gradient of {_described(hidden)} is not that of its forward pass: {wrong}.",
+            reason=f"The gradient of {names} is not that of its forward pass: {wrong}.",
             fix="Correct its backward, or write it with PyTorch's operators, outside of inference mode.",
             kind="gradient",
         )
     )
-
-
-def _described(hidden: tuple[type, ...]) -> str:
-    if hidden == (torch.inference_mode,):
-        return "what is computed under torch.inference_mode"
-    return f"the autograd.Function {', '.join(function.__name__ for function in hidden)}"
 
 
 def _line_of(function: type) -> str:

@@ -24,7 +24,7 @@ from torch.export import Dim, ExportedProgram, ShapesCollection, default_decompo
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind, TensorArgument
 from torch.utils import _pytree as pytree
 
-from axiograd._calls import Leaves
+from axiograd._calls import Leaves, scalable
 from axiograd._state import TRACE_LOCK, attributes_restored, captured_modules
 from axiograd.homogeneity.nodes import (
     Memory,
@@ -77,9 +77,7 @@ class AsModule(nn.Module):
         return self.function(*args, **kwargs)
 
 
-def trace(
-    model: Callable[..., Any], arguments: Leaves, *, static: bool = False, axes: tuple[int, ...] = (0,)
-) -> Program:
+def trace(model: Callable[..., Any], arguments: Leaves, *, axes: tuple[int, ...]) -> Program:
     """Export the model as it is, in its mode, on the example's shapes; raises what the export raises.
 
     Along `axes` inputs may have any size, as far as the export can follow.
@@ -88,10 +86,9 @@ def trace(
     with untouched(model):
         if any(t.is_inference() for t in (*module.parameters(), *module.buffers())):
             module = copy.deepcopy(module)  # tensors that were made in inference mode cannot be exported, copies can
-        values = [_leave_inference(leaf.value) for leaf in arguments.leaves]
-        args, kwargs = arguments.rebuild(values)
+        args, kwargs = arguments.copies()
         with _exportable(module, kwargs):
-            exported = _export(module, args, kwargs, values, axes=() if static else axes)
+            exported = _export(module, args, kwargs, axes=axes)
         _require_real(exported)
         original = exported.graph
         unknown = _without_rule(original)
@@ -103,13 +100,13 @@ def trace(
 
 
 @contextlib.contextmanager
-def untouched(model: Callable[..., Any] | None = None) -> Iterator[None]:
+def untouched(model: Callable[..., Any]) -> Iterator[None]:
     """Run the export quietly, and leave random state, warnings and fast paths as they were."""
     with (
         TRACE_LOCK,  # the export, and what keeps it quiet, change the state of the whole process
         warnings.catch_warnings(),
         torch.random.fork_rng(),
-        contextlib.nullcontext() if model is None else _user_lines(model),
+        _user_lines(model),
         torch.inference_mode(mode=False),
         torch.enable_grad(),
         contextlib.redirect_stderr(io.StringIO()),
@@ -152,16 +149,10 @@ def _functions(model: Callable[..., Any]) -> Iterator[FunctionType]:
         yield from (member for member in members if isinstance(member, FunctionType))
 
 
-def _leave_inference(value: Any) -> Any:
-    if not isinstance(value, Tensor):
-        return value
-    return value.clone() if value.is_inference() else value.detach()
-
-
 def _export(
-    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], values: list[Any], *, axes: tuple[int, ...]
+    module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], *, axes: tuple[int, ...]
 ) -> ExportedProgram:
-    tensors = [v for v in values if isinstance(v, Tensor) and v.dim() > 0]
+    tensors = [v for v in pytree.tree_leaves((args, kwargs)) if isinstance(v, Tensor) and v.dim() > 0]
     batch = {v.shape[0] for v in tensors}
     if not axes or len(batch) != 1 or min(batch) <= 1:
         return export(module, args, kwargs, strict=False)
@@ -172,7 +163,7 @@ def _export(
         shapes = collection.dynamic_shapes(module, args, kwargs)
         return export(module, args, kwargs, dynamic_shapes=shapes, strict=False)
     except Exception:  # noqa: BLE001 - whatever the reason, an export with fewer free sizes decides
-        return _export(module, args, kwargs, values, axes=axes[:-1])
+        return _export(module, args, kwargs, axes=axes[:-1])
 
 
 @contextlib.contextmanager
@@ -307,10 +298,10 @@ def _leaf_order(exported: ExportedProgram, arguments: Leaves) -> list[int]:
 
 
 def _precision(graph: fx.Graph) -> torch.dtype:
-    formats = {
-        value.dtype.to_real() if value.dtype.is_complex else value.dtype
+    formats: set[torch.dtype] = {
+        value.dtype.to_real()
         for node in graph.nodes
         for value in pytree.tree_leaves(node.meta.get("val"))
-        if isinstance(value, Tensor) and (value.is_floating_point() or value.is_complex())
+        if scalable(value)
     }
     return max(formats or {torch.float32}, key=lambda number_format: torch.finfo(number_format).eps)

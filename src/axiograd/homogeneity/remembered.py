@@ -177,10 +177,7 @@ def _kinds(call: Call) -> tuple[Any, list[tuple[int, ...] | None]]:
     """What a proof depends on of a call besides the model: kinds of all arguments, and shapes of the tensors."""
     kinds: list[Any] = [call.slots, *call.keyword]
     shapes: list[tuple[int, ...] | None] = []
-    values = call.values()
-    if len(values) > 1 or not isinstance(values[0], Tensor):
-        values = tuple(pytree.tree_leaves(values))
-    for value in values:
+    for value in pytree.tree_leaves(call.values()):
         if isinstance(value, Tensor):
             kinds.append((value.dtype, value.device))
             shapes.append(tuple(value.shape))
@@ -199,24 +196,22 @@ def _surroundings() -> tuple[Any, ...]:
 
 def _constants(model: Model, consulted: dict[str, Tensor]) -> list[Constant]:
     """The numbers that decided, looked up where modules keep them, so that one that is replaced is noticed."""
-    homes: dict[int, tuple[nn.Module, str]] = {}
+    homes: dict[int, Callable[[], Tensor | None]] = {}
     for module in all_modules(model) if consulted else ():
-        for held in (module._parameters, module._buffers):  # noqa: SLF001
-            homes.update({id(value): (module, name) for name, value in held.items() if value is not None})
-    found = []
-    for tensor in consulted.values():
-        value = tensor.detach().clone().requires_grad_(tensor.requires_grad)
-        home = homes.get(id(tensor))
-        now = partial(_held_by, weakref.ref(home[0]), home[1]) if home else partial(_itself, tensor)
-        found.append(Constant(now, _version(tensor), value))
-    return found
+        for name, value in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
+            homes[id(value)] = partial(_held_by, weakref.ref(module), name)
+    return [
+        Constant(
+            homes.get(id(tensor), partial(_itself, tensor)),
+            _version(tensor),
+            tensor.detach().clone().requires_grad_(tensor.requires_grad),
+        )
+        for tensor in consulted.values()
+    ]
 
 
 def _held_by(owner: weakref.ref[nn.Module], name: str) -> Tensor | None:
-    module = owner()
-    if module is None:
-        return None
-    return module._parameters.get(name, module._buffers.get(name))  # noqa: SLF001
+    return getattr(owner(), name, None)
 
 
 def _itself(tensor: Tensor) -> Tensor:

@@ -30,8 +30,6 @@ class Sizes:
         values: dict[Any, int] = {}
         for known, shape in zip(self.shapes, shapes, strict=True):
             if known is None or shape is None:
-                if (known is None) != (shape is None):
-                    return False
                 continue
             if len(known[1]) != len(shape):
                 return False
@@ -41,9 +39,6 @@ class Sizes:
                         return False
                 elif not size.is_Symbol or values.setdefault(size, n) != n:
                     return False
-        return self._allow(values)
-
-    def _allow(self, values: dict[Any, int]) -> bool:
         for symbol, n in values.items():
             least, most = self.ranges.get(symbol, (2, float("inf")))
             if not least <= n <= most:

@@ -27,13 +27,11 @@ from axiograd._state import (
     all_tensors,
     attributes_restored,
     describe_model,
-    fails_itself,
     preserved_buffers,
     require_shapes,
     running_eagerly,
     unwrap,
     with_buffers,
-    wrong_format,
 )
 from axiograd._typing import Inputs, Target
 from axiograd.errors import InputError, NotFiniteError, TargetError
@@ -268,7 +266,7 @@ class Probe:
             values.append(value)
         args, kwargs = self.arguments.rebuild(values)
         with torch.random.fork_rng(), preserved_buffers(with_buffers(self.model)), sdpa_kernel(SDPBackend.MATH):
-            _seed()
+            torch.manual_seed(0)
             return self.model(*args, **kwargs)
 
     def matrix(self, directions: Sequence[Tensor], target: Target = None) -> Tensor:
@@ -353,7 +351,6 @@ def _contradiction(probe: Probe, degree: float, *, exact: bool) -> tuple[str, st
     except Exception as error:  # noqa: BLE001 - whatever the user's code raises
         if _NO_GRADIENT.search(str(error)):
             return "autograd", f"On {example}, autograd has no gradient: {error}"
-        _require_outputs(probe)
         return None  # torch.cond has no gradient of some branches
     found = _euler(probe, point, degree, example) or _scaling(probe, point, degree, example, exact=exact)
     if found is not None:
@@ -369,14 +366,6 @@ def _contradiction(probe: Probe, degree: float, *, exact: bool) -> tuple[str, st
         return None
     # What a hook hides may have degree 0, which Euler's identity does not see.
     return None if slopes is None else ("slope", f"On {other}, {slopes}, as if a hook changed the gradient.")
-
-
-def _require_outputs(probe: Probe) -> None:
-    """Raise if the model does not run on the example."""
-    try:
-        probe.matrix(probe.directions())
-    except Exception as error:
-        raise wrong_format(probe.model, probe.directions(), error) or fails_itself(error) from error
 
 
 def _euler(probe: Probe, point: Point, degree: float, name: str) -> tuple[str, str] | None:
@@ -501,14 +490,5 @@ def _dot(points: Sequence[Tensor], grads: Sequence[Tensor | None]) -> Tensor:
 
 def _scale(like: Tensor) -> Tensor:
     size = like.detach().abs().double()
-    size = torch.where(size.isfinite(), size, 0)
-    rms = size.square().mean().sqrt() if like.numel() else size.sum()
+    rms = size.square().mean().sqrt()
     return torch.where(rms > 0, rms, torch.ones_like(rms)).to(like.device, like.dtype.to_real())
-
-
-def _seed() -> None:
-    """Without an accelerator, `torch.manual_seed` spends its time on a traceback for each device that may come."""
-    if torch.accelerator.is_available():
-        torch.manual_seed(0)
-    else:
-        torch.default_generator.manual_seed(0)
