@@ -53,6 +53,7 @@ class CaptumMethod(Attribution):
         kind = method if isinstance(method, type) else type(method)
         #: Captum's name for it, or the function's.
         self.name = kind.__name__ if issubclass(kind, self._attr.Attribution) else getattr(method, "__name__", "method")
+        self._takes_distribution = issubclass(kind, self._attr.GradientShap | self._attr.DeepLiftShap)
         self.method, self.generator, self._private = method, generator, private_generator()
         known = set(inspect.signature(method).parameters) if isinstance(method, type) else set()
         self.constructor_options = {k: v for k, v in options.items() if k in known}
@@ -87,14 +88,10 @@ class CaptumMethod(Attribution):
             )
         return built
 
-    def _takes_distribution(self) -> bool:
-        kind = self.method if isinstance(self.method, type) else type(self.method)
-        return issubclass(kind, self._attr.GradientShap | self._attr.DeepLiftShap)
-
     def _read_baselines(self, baselines: Any, arguments: Call) -> tuple[Tensor, ...]:
         if baselines is None:
             return ()
-        if not self._takes_distribution():
+        if not self._takes_distribution:
             return arguments.fill(baselines, "baselines")
         given = (baselines,) if isinstance(baselines, Tensor) else tuple(baselines)
         pairs = list(zip(given, arguments.features, strict=False))
@@ -129,7 +126,7 @@ class CaptumMethod(Attribution):
                 options["baselines"] = _bare(call.baselines, call)
             elif any(bool(b.any()) for b in call.baselines):
                 raise BaselineError(f"{self.name} takes no baselines.")
-        elif self._takes_distribution():
+        elif self._takes_distribution:
             raise BaselineError(f"{self.name} needs a distribution of baselines: pass baselines=[n, *features].")
         features = tuple(x.detach().clone() for x in call.arguments.features)
         found = method.attribute(
@@ -139,7 +136,7 @@ class CaptumMethod(Attribution):
 
     def _references(self, call: AttributionCall) -> list[tuple[Tensor, ...]]:
         features = call.arguments.features
-        if not (self._takes_distribution() and call.baselines):
+        if not (self._takes_distribution and call.baselines):
             return [call.baselines or call.arguments.fill(None, "baselines")]
         rows = zip(*(b.unbind(0) for b in call.baselines), strict=True)
         return [tuple(b.expand_as(x) for b, x in zip(row, features, strict=True)) for row in rows]
@@ -167,13 +164,9 @@ class _Scores(nn.Module):
         self.target = call.target
         arguments = call.arguments
         values = dict(enumerate(arguments.positional)) | dict(arguments.keyword)
-        per_sample = {
-            slot: v
-            for slot, v in values.items()
-            if slot not in arguments.slots and isinstance(v, Tensor) and v.dim() and len(v) == arguments.batch
-        }
+        per_sample = [slot for slot in arguments.rows_beside() if isinstance(values[slot], Tensor)]
         self.arguments = replace(arguments, slots=(*arguments.slots, *per_sample))
-        self.constants: tuple[Tensor, ...] = tuple(per_sample.values())
+        self.constants = tuple(values[slot] for slot in per_sample)
         self.weighted = isinstance(call.target, LinearTarget) and len(call.target.weights) == arguments.batch
         if isinstance(call.target, LinearTarget) and self.weighted:
             self.constants += (call.target.weights,)

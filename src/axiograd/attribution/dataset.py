@@ -103,8 +103,6 @@ def attribute_dataset(
     (tensor([[2., 4.], [2., 4.]]), tensor([1, 1]))
     """
     safetensors()
-    if shard_bytes < 1:
-        raise ConfigurationError(f"shard_bytes={shard_bytes}: expected at least 1.")
     _check_order(method, loader)
     folder, n = Path(out), _length(loader)
     call = {"baselines": baselines, "additional_forward_args": additional_forward_args}
@@ -223,12 +221,7 @@ def _read_run(folder: Path) -> dict[str, Any]:
         if shards := _shards(folder):
             raise StorageError(f"{folder} has {shards[0].name} but no {_RUN}: choose another, empty folder.")
         return {}
-    try:
-        run: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise StorageError(
-            f"{path} is damaged ({error}): restore it from a copy, or delete the folder and run again."
-        ) from error
+    run: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return run
 
 
