@@ -10,8 +10,9 @@ import json
 import os
 import secrets
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from operator import length_hint
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -104,7 +105,7 @@ def attribute_dataset(
     """
     safetensors()
     _check_order(method, loader)
-    folder, n = Path(out), _length(loader)
+    folder, n = Path(out), length_hint(loader) or None
     call = {"baselines": baselines, "additional_forward_args": additional_forward_args}
     settings = {"target": target, "dtype": dtype, **call, "batches": n}
     waiting: list[dict[str, Tensor]] = []
@@ -327,14 +328,6 @@ def _check_order(method: Attribution, loader: Iterable[Any]) -> None:
             "references from a loader depend on how often it was asked, so a run could not be resumed: give "
             "ExpectedGradients the loader's data set, or a tensor."
         )
-
-
-def _length(loader: Iterable[Any]) -> int | None:
-    """Number of batches, if the loader knows."""
-    try:
-        return len(loader) if isinstance(loader, Sized) else None
-    except TypeError:  # a DataLoader over a data set without length has a __len__ that fails
-        return None
 
 
 def _on_device_of(method: Attribution, batch: Any) -> Any:
