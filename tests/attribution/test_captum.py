@@ -261,10 +261,10 @@ def test_refusals(images, monkeypatch):
         CaptumMethod(model, nn.Sequential)
     with pytest.raises(ConfigurationError, match="return_convergence_delta"):
         CaptumMethod(model, ca.Saliency, return_convergence_delta=True)
-    with pytest.raises(ConfigurationError, match="attribute to inputs"):
+    with pytest.raises(ConfigurationError, match="attributes to inputs"):
         CaptumMethod(model, ca.LayerActivation, layer=model.first)
-    for layered in (ca.LayerGradCam, ca.NeuronGradient, ca.LayerGradCam(model, model.first)):
-        with pytest.raises(ConfigurationError, match="attributes to layers"):
+    for layered in (ca.LayerGradCam(model, model.first), lambda _: ca.NeuronGradient(model, model.first)):
+        with pytest.raises(ConfigurationError, match="attributes to inputs"):
             CaptumMethod(model, layered)
     with pytest.raises(ConfigurationError, match=r"NoiseTunnel cannot be made.*function from a model to a method"):
         CaptumMethod(model, ca.NoiseTunnel)

@@ -156,8 +156,6 @@ def test_loaders_and_settings_that_cannot_be_resumed_are_refused(model, data, lo
         run(method, DataLoader(data, BATCH, shuffle=True), tmp_path)
     with pytest.raises(ConfigurationError, match="data set, or a tensor"):
         run(axiograd.ExpectedGradients(model, loader), loader, tmp_path)
-    with pytest.raises(ConfigurationError, match="shard_bytes=0"):
-        run(method, loader, tmp_path, shard_bytes=0)
     with pytest.raises(InputError, match="empty"):
         run(method, [], tmp_path)
     with pytest.raises(InputError, match="one shape"):

@@ -293,10 +293,6 @@ def test_what_cannot_be_meant_is_refused():
         axiograd.InputXGradient(network, layer="usd")
     with pytest.raises(ConfigurationError, match="is not a module of the model"):
         axiograd.InputXGradient(network, layer=nn.Linear(2, 2))
-    with pytest.raises(ConfigurationError, match="pass the module itself"):
-        axiograd.InputXGradient(lambda x: 2 * network(x), layer="used")
-    with pytest.raises(ConfigurationError, match="names no module"):
-        axiograd.InputXGradient(network, layer=[])
     with pytest.raises(ConfigurationError, match="pass the module inside"):
         axiograd.InputXGradient(nn.DataParallel(network), layer="module.used")
     with pytest.raises(InputError, match="'idle' did not run"):

@@ -219,11 +219,7 @@ def test_folders_that_cannot_be_used(model, loader, tmp_path, monkeypatch):
     with pytest.raises(StorageError, match="holds no attributions"):
         AttributionDataset(tmp_path)
     run(method, loader, tmp_path / "run")
-    account = tmp_path / "run" / "run.json"
-    account.write_text(account.read_text()[:-9])
-    with pytest.raises(StorageError, match=r"run.json is damaged"):
-        AttributionDataset(tmp_path / "run")
-    account.unlink()
+    (tmp_path / "run" / "run.json").unlink()
     with pytest.raises(StorageError, match=r"has shard-000000000-000000008.safetensors but no run.json"):
         run(method, loader, tmp_path / "run")
 

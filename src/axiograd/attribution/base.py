@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
-from typing import Any, ClassVar, NoReturn, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -92,8 +92,6 @@ def in_captums_order(attribute: _Function) -> _Function:
                 f"attribute takes {', '.join(order)} after the inputs, got {len(further)} arguments."
             )
         given = dict(zip(order, further, strict=False))
-        if twice := given.keys() & named.keys():
-            raise ConfigurationError(f"attribute got {', '.join(sorted(twice))} twice, by position and by name.")
         return attribute(self, inputs, **given, **named)
 
     return cast("_Function", called)
@@ -185,10 +183,6 @@ class Attribution(ABC):
                 return self._score(run(self.model, call, call.features), target, len(first))
 
         return _gap(read_call(attributions, check=False).features, scores_of(end), scores_of(start))[0]
-
-    def attribute_future(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Captum's call for models that return futures, which its own gradient methods do not have either."""
-        raise NotImplementedError(f"{type(self).__name__} has no attribute_future: use attribute.")
 
     # What methods override.
 

@@ -53,10 +53,7 @@ class CaptumMethod(Attribution):
         kind = method if isinstance(method, type) else type(method)
         #: Captum's name for it, or the function's.
         self.name = kind.__name__ if issubclass(kind, self._attr.Attribution) else getattr(method, "__name__", "method")
-        if issubclass(kind, self._attr.LayerAttribution | self._attr.NeuronAttribution):
-            raise ConfigurationError(
-                f"{self.name} attributes to layers; only methods that attribute to inputs fit here."
-            )
+        self._takes_distribution = issubclass(kind, self._attr.GradientShap | self._attr.DeepLiftShap)
         self.method, self.generator, self._private = method, generator, private_generator()
         known = set(inspect.signature(method).parameters) if isinstance(method, type) else set()
         self.constructor_options = {k: v for k, v in options.items() if k in known}
@@ -71,40 +68,30 @@ class CaptumMethod(Attribution):
         if isinstance(self.method, self._attr.Attribution):
             if self.method.forward_func is not self.model:
                 raise ConfigurationError(f"the given {self.name} was made for another model: make it for this one.")
-            return self._rebound(self.method, forward)
-        try:
-            built = self.method(forward, **self.constructor_options)
-        except (TypeError, AttributeError) as error:
+            # A copy for the other function, which still knows the layers of the model.
+            same = {id(module): module for module in all_modules(self.model)}
+            built = copy.deepcopy(self.method, same | {id(self.model): forward})
+        else:
+            try:
+                built = self.method(forward, **self.constructor_options)
+            except (TypeError, AttributeError) as error:
+                raise ConfigurationError(
+                    f"{self.name} cannot be made from the model and {self.constructor_options or 'no options'} "
+                    f"({error}): pass what is missing as keywords, or a function from a model to a method, such as "
+                    "lambda model: NoiseTunnel(Saliency(model))."
+                ) from error
+        layered = self._attr.LayerAttribution | self._attr.NeuronAttribution
+        if not isinstance(built, self._attr.Attribution) or isinstance(built, layered):
             raise ConfigurationError(
-                f"{self.name} cannot be made from the model and {self.constructor_options or 'no options'} ({error}): "
-                "pass what is missing as keywords, or a function from a model to a method, such as "
-                "lambda model: NoiseTunnel(Saliency(model))."
-            ) from error
-        if not isinstance(built, self._attr.Attribution):
-            raise ConfigurationError(
-                f"{self.name} is not a method of Captum: expected a class, an instance, or a function that makes one "
-                "from a model."
+                f"{self.name} is not a method of Captum that attributes to inputs: expected a class, an instance, or "
+                "a function that makes one from a model."
             )
         return built
-
-    def _rebound(self, method: Any, forward: Any) -> Any:
-        """A copy for another forward function; methods inside it (NoiseTunnel) are copied too."""
-        rebound = copy.copy(method)
-        for name, value in vars(method).items():
-            if value is self.model:
-                setattr(rebound, name, forward)
-            elif isinstance(value, self._attr.Attribution):
-                setattr(rebound, name, self._rebound(value, forward))
-        return rebound
-
-    def _takes_distribution(self) -> bool:
-        kind = self.method if isinstance(self.method, type) else type(self.method)
-        return issubclass(kind, self._attr.GradientShap | self._attr.DeepLiftShap)
 
     def _read_baselines(self, baselines: Any, arguments: Call) -> tuple[Tensor, ...]:
         if baselines is None:
             return ()
-        if not self._takes_distribution():
+        if not self._takes_distribution:
             return arguments.fill(baselines, "baselines")
         given = (baselines,) if isinstance(baselines, Tensor) else tuple(baselines)
         pairs = list(zip(given, arguments.features, strict=False))
@@ -139,23 +126,17 @@ class CaptumMethod(Attribution):
                 options["baselines"] = _bare(call.baselines, call)
             elif any(bool(b.any()) for b in call.baselines):
                 raise BaselineError(f"{self.name} takes no baselines.")
-        elif self._takes_distribution():
+        elif self._takes_distribution:
             raise BaselineError(f"{self.name} needs a distribution of baselines: pass baselines=[n, *features].")
         features = tuple(x.detach().clone() for x in call.arguments.features)
         found = method.attribute(
             _bare(features, call), target=target, additional_forward_args=forward.constants or None, **options
         )
-        attributions = [found] if isinstance(found, Tensor) else list(found)
-        if [a.shape for a in attributions] != [x.shape for x in features]:
-            raise ConfigurationError(
-                f"{self.name} returned shapes {[tuple(a.shape) for a in attributions]} for inputs of "
-                f"{[tuple(x.shape) for x in features]}: only methods that attribute to inputs fit here."
-            )
-        return [a.detach() for a in attributions]
+        return [a.detach() for a in ([found] if isinstance(found, Tensor) else found)]
 
     def _references(self, call: AttributionCall) -> list[tuple[Tensor, ...]]:
         features = call.arguments.features
-        if not (self._takes_distribution() and call.baselines):
+        if not (self._takes_distribution and call.baselines):
             return [call.baselines or call.arguments.fill(None, "baselines")]
         rows = zip(*(b.unbind(0) for b in call.baselines), strict=True)
         return [tuple(b.expand_as(x) for b, x in zip(row, features, strict=True)) for row in rows]
@@ -183,13 +164,9 @@ class _Scores(nn.Module):
         self.target = call.target
         arguments = call.arguments
         values = dict(enumerate(arguments.positional)) | dict(arguments.keyword)
-        per_sample = {
-            slot: v
-            for slot, v in values.items()
-            if slot not in arguments.slots and isinstance(v, Tensor) and v.dim() and len(v) == arguments.batch
-        }
+        per_sample = [slot for slot in arguments.rows_beside() if isinstance(values[slot], Tensor)]
         self.arguments = replace(arguments, slots=(*arguments.slots, *per_sample))
-        self.constants: tuple[Tensor, ...] = tuple(per_sample.values())
+        self.constants = tuple(values[slot] for slot in per_sample)
         self.weighted = isinstance(call.target, LinearTarget) and len(call.target.weights) == arguments.batch
         if isinstance(call.target, LinearTarget) and self.weighted:
             self.constants += (call.target.weights,)

@@ -10,8 +10,9 @@ import json
 import os
 import secrets
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from operator import length_hint
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -103,10 +104,8 @@ def attribute_dataset(
     (tensor([[2., 4.], [2., 4.]]), tensor([1, 1]))
     """
     safetensors()
-    if shard_bytes < 1:
-        raise ConfigurationError(f"shard_bytes={shard_bytes}: expected at least 1.")
     _check_order(method, loader)
-    folder, n = Path(out), _length(loader)
+    folder, n = Path(out), length_hint(loader) or None
     call = {"baselines": baselines, "additional_forward_args": additional_forward_args}
     settings = {"target": target, "dtype": dtype, **call, "batches": n}
     waiting: list[dict[str, Tensor]] = []
@@ -223,12 +222,7 @@ def _read_run(folder: Path) -> dict[str, Any]:
         if shards := _shards(folder):
             raise StorageError(f"{folder} has {shards[0].name} but no {_RUN}: choose another, empty folder.")
         return {}
-    try:
-        run: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise StorageError(
-            f"{path} is damaged ({error}): restore it from a copy, or delete the folder and run again."
-        ) from error
+    run: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return run
 
 
@@ -334,14 +328,6 @@ def _check_order(method: Attribution, loader: Iterable[Any]) -> None:
             "references from a loader depend on how often it was asked, so a run could not be resumed: give "
             "ExpectedGradients the loader's data set, or a tensor."
         )
-
-
-def _length(loader: Iterable[Any]) -> int | None:
-    """Number of batches, if the loader knows."""
-    try:
-        return len(loader) if isinstance(loader, Sized) else None
-    except TypeError:  # a DataLoader over a data set without length has a __len__ that fails
-        return None
 
 
 def _on_device_of(method: Attribution, batch: Any) -> Any:

@@ -94,8 +94,6 @@ class References:
     @classmethod
     def ensure(cls, source: Any) -> References:
         """Read a tensor, a tuple of tensors (one per input), a data set with a length, or a loader."""
-        if isinstance(source, References):
-            return source
         n_inputs = None
         tensors = (source,) if isinstance(source, Tensor) else source if isinstance(source, tuple | list) else ()
         if tensors and all(isinstance(tensor, Tensor) for tensor in tensors):

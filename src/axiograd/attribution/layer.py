@@ -51,10 +51,8 @@ class FromLayer(nn.Module):
             self.reached = nn.ModuleList(roots)
         modules = {name: module for root in roots for name, module in root.named_modules()}
         named = [layer] if isinstance(layer, str | nn.Module) else list(layer)
-        if not named:
-            raise ConfigurationError("layer=[] names no module of the model.")
         #: Not registered: they are modules of the model, and have their names there.
-        self.layers = tuple(_found(one, modules, has_names=isinstance(model, nn.Module)) for one in named)
+        self.layers = tuple(_found(one, modules) for one in named)
         names = {id(module): name for name, module in modules.items()}
         #: How messages name what is replaced.
         self.title = " and ".join(repr(names[id(m)] or type(m).__name__) for m in self.layers)
@@ -172,13 +170,11 @@ class FromLayer(nn.Module):
         )
 
 
-def _found(layer: Any, modules: Mapping[str, nn.Module], *, has_names: bool) -> nn.Module:
+def _found(layer: Any, modules: Mapping[str, nn.Module]) -> nn.Module:
     if isinstance(layer, nn.Module):
         if all(layer is not module for module in modules.values()):
             raise ConfigurationError(f"layer={type(layer).__name__}(...) is not a module of the model.")
         return layer
-    if not has_names:
-        raise ConfigurationError(f"layer={layer!r}: a function has no names for modules; pass the module itself.")
     if layer not in modules or not layer:
         names = [name for name in modules if name]
         raise ConfigurationError(f"layer={layer!r} is not a module of the model: {choose_from(str(layer), names)}.")

@@ -32,12 +32,7 @@ class PathMethod(Attribution):
         if internal_batch_size is not None:
             check_count("internal_batch_size", internal_batch_size)
         self.internal_batch_size = internal_batch_size
-        self.multiply_by_inputs = multiply_by_inputs
-
-    @property
-    def multiplies_by_inputs(self) -> bool:  # type: ignore[override]  # Captum's name for it
-        """Whether x − x′ is a factor."""
-        return self.multiply_by_inputs
+        self.multiply_by_inputs = self.multiplies_by_inputs = multiply_by_inputs
 
     def _integrate(
         self, call: AttributionCall, references: Sequence[Tensor], alphas: Tensor, weights: Tensor

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from axiograd.attribution.base import Attribution
-from axiograd.errors import ConfigurationError
 
 ExplainFunc: TypeAlias = Callable[..., NDArray[Any]]
 
@@ -34,11 +33,6 @@ def quantus_explain(method: Callable[..., Attribution], **settings: Any) -> Expl
         device = kwargs.pop("device", None) or ("cpu" if like is None else like.device)
         call = {name: kwargs.pop(name) for name in ("baselines", "additional_forward_args") if name in kwargs}
         attribution = method(model, **(settings | kwargs))
-        if not isinstance(attribution, Attribution):
-            raise ConfigurationError(
-                f"{method!r} made a {type(attribution).__name__}: expected an attribution method, such as "
-                "quantus_explain(axiograd.IntegratedGradients, n_steps=32)."
-            )
         x = torch.as_tensor(inputs).to(device)
         if like is not None and not isinstance(inputs, Tensor):
             x = x.to(like.dtype)  # NumPy's numbers are float64 unless told otherwise, and Quantus perturbs them so

@@ -50,15 +50,6 @@ class Explanation:
         return to_shap(self, names)
 
 
-def relative_to(delta: Tensor, scale: float) -> Tensor:
-    """|delta| / scale; where nothing changes there is nothing to explain, and any delta is infinitely too much.
-
-    >>> relative_to(torch.tensor([0.0, 2.0]), 4.0), relative_to(torch.tensor([0.0, 2.0]), 0.0)
-    (tensor([0.0000, 0.5000]), tensor([0., inf]))
-    """
-    return delta.abs() / scale if scale > 0 else torch.where(delta == 0, 0.0, torch.inf).to(delta)
-
-
 @dataclass(frozen=True, eq=False)
 class Completeness:
     """How far attributions are from adding up to F(x) − F(x′), per sample and relative to the outputs' scale.
@@ -77,7 +68,9 @@ class Completeness:
     def of(cls, delta: Tensor, difference: Tensor, baseline: str) -> Completeness:
         """From Σ attribution − (F(x) − F(x′)) and F(x) − F(x′), of which the scale is the root mean square."""
         scale = float(difference.double().square().mean().sqrt())
-        return cls(delta, relative_to(delta, scale), scale, baseline)
+        # Where nothing changes there is nothing to explain, and any delta is infinitely too much.
+        relative = torch.where(delta == 0, 0.0, delta.abs() / scale)
+        return cls(delta, relative, scale, baseline)
 
     _repr_html_ = shown_by("result_html")
 

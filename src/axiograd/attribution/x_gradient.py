@@ -85,12 +85,9 @@ class XGradient(SinglePass):
             self._warn(f"{gap}; degree={self.degree:g} was given, not proved; {_GIVEN}")
             return
         forget(self._function)
-        if not call.exact:
-            self._warn(f"{gap}; {_EPSILONS}")
-        elif gap.precision == torch.float32:
+        if call.exact and gap.precision == torch.float32:
             raise NotHomogeneousError(f"X-Gradient is not exact here: {gap}; {_CERTIFIED.format(gap.precision)}.")
-        else:
-            self._warn(f"{gap}; {_CERTIFIED.format(gap.precision)}")
+        self._warn(f"{gap}; {_CERTIFIED.format(gap.precision) if call.exact else _EPSILONS}")
 
     def _warn(self, text: str) -> None:
         """Once per object."""
