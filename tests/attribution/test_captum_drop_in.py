@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import axiograd
-from support.captum_cases import directly
+from support.captum_cases import directly, pairs
 
 #: Captum rounds α and step sizes to float32.
 FLOAT32_STEPS = {"rtol": 1e-6, "atol": 1e-7}
@@ -153,6 +153,16 @@ def test_the_delta_of_token_ids():
     found = torch.randn(2, 5, 4).double()
     ours = axiograd.IntegratedGradients(words, layer="0").compute_convergence_delta(found, start, ids, 1)
     torch.testing.assert_close(ours, found.sum((1, 2)) - (words(ids) - words(start))[:, 1].detach())
+
+
+def test_futures_are_not_there_either():
+    model, inputs, extra = pairs()
+    for library in (ca, axiograd):
+        for cls in ("IntegratedGradients", "InputXGradient", "Saliency"):
+            with pytest.raises(NotImplementedError):
+                getattr(library, cls)(model).attribute_future()
+    with pytest.raises(NotImplementedError):
+        axiograd.XGradient(model).attribute_future(inputs, additional_forward_args=extra)
 
 
 def test_a_target_given_twice_is_refused():

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, NoReturn, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -183,6 +183,10 @@ class Attribution(ABC):
                 return self._score(run(self.model, call, call.features), target, len(first))
 
         return _gap(read_call(attributions, check=False).features, scores_of(end), scores_of(start))[0]
+
+    def attribute_future(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Captum's call for models that return futures, which its own gradient methods do not have either."""
+        raise NotImplementedError(f"{type(self).__name__} has no attribute_future: use attribute.")
 
     # What methods override.
 
