@@ -30,7 +30,7 @@ def affine():
         def model(x, image, cases=cases):
             return tuple(case.function(x.clone(), image.clone()) for case in cases)
 
-        program = trace(model, read_leaves(inputs(), additional_forward_args=None, wrt=None, baseline=None))
+        program = trace(model, read_leaves(inputs(), additional_forward_args=None, wrt=None, baseline=None), axes=(0,))
         graph, walk = program.graph_module.graph, Walk(program.graph_module, Findings())
         for node in placeholders(graph):
             _, tensor = program.constants.get(node.name, ("", None))
