@@ -157,3 +157,11 @@ def test_batch_statistics_inside_a_model_in_eval_mode_keep_steps_apart():
     found = axiograd.IntegratedGradients(model, n_steps=8).attribute(x)
     one_by_one = axiograd.IntegratedGradients(model, n_steps=8, internal_batch_size=4).attribute(x)
     assert torch.allclose(found, one_by_one, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("batch", [2, 3, 4])
+def test_a_constant_of_ones_with_as_many_rows_as_the_batch(batch):
+    x, ones = torch.rand(batch, 4), torch.ones(batch, 3)
+    model = lambda x, w: (x[:, :1] * w.sum()).square()  # noqa: E731
+    found = axiograd.IntegratedGradients(model, n_steps=16).attribute(x, 0, additional_forward_args=ones)
+    torch.testing.assert_close(found.sum(1), model(x, ones)[:, 0])

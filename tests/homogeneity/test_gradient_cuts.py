@@ -77,3 +77,10 @@ class RunningUnderNoGrad(Running):
 def test_a_no_grad_block_that_only_keeps_statistics_cuts_nothing():
     assert certify(RunningUnderNoGrad(read=False), VECTOR).degree == 1
     assert [v.kind for v in certify(RunningUnderNoGrad(read=True), VECTOR).violations] == ["gradient"]
+
+
+def test_a_proof_inside_inference_mode_spoils_no_later_one(monkeypatch):
+    monkeypatch.setattr("axiograd.homogeneity.cuts._carried", {})  # as in a process that has proved nothing yet
+    with torch.inference_mode():
+        certify(torch.relu, VECTOR)
+    assert certify(torch.relu, VECTOR).ok

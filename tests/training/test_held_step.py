@@ -287,6 +287,22 @@ def test_wrapped_modules(wrap) -> None:
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-14)
 
 
+def test_parts_before_the_model_and_in_the_task_are_trained() -> None:
+    torch.manual_seed(0)
+    before, temperature = nn.Linear(6, 6).double(), nn.Parameter(torch.ones((), dtype=torch.float64))
+    model, x, y = make("linear, relu")
+    found = []
+    for twice in (False, True):
+        loss = loss_of(twice=twice, prior=L1(), task=lambda outputs, y: F.cross_entropy(outputs * temperature, y))
+        temperature.grad = before.weight.grad = None
+        loss(model, x, y).total.backward()
+        assert (loss.why_twice == "") is not twice
+        own = temperature.grad.clone()
+        loss(model, before(x), y).total.backward()
+        found.append((own, temperature.grad, before.weight.grad))
+    torch.testing.assert_close(*found, rtol=1e-12, atol=1e-14)
+
+
 def test_small_networks_are_differentiated_twice_because_that_is_faster_for_them() -> None:
     model, x, y = make("residual sum")
     loss = loss_of(twice=None)

@@ -144,7 +144,7 @@ def _ask(node: fx.Node, place: int) -> tuple[bool, ...]:
         return item.requires_grad_().clone() if attached and is_real(item) else item
 
     try:
-        with torch.enable_grad(), torch.random.fork_rng():
+        with torch.inference_mode(mode=False), torch.enable_grad(), torch.random.fork_rng():
             args = [
                 pytree.tree_map(lambda item, i=i: value(item, attached=i == place), argument)
                 for i, argument in enumerate(node.args)

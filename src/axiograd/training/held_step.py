@@ -266,7 +266,7 @@ class HeldStep:
     def connect(self, total: Tensor) -> Tensor:
         """The same number, with the gradient of r·F(x + v) by the weights."""
         asked: list[Any] = [self._outputs, *self._gradients]
-        found: tuple[Tensor | None, ...] = torch.autograd.grad(total, asked, allow_unused=True)
+        found: tuple[Tensor | None, ...] = torch.autograd.grad(total, asked, retain_graph=True, allow_unused=True)
         r = found[0]
         directions = [torch.zeros_like(g) if v is None else v for g, v in zip(self._gradients, found[1:], strict=True)]
         # A total may weigh the task, as parts of a batch do: that of c·L + λ·Ω is the gradient of c·r·F(x + v/c).
@@ -280,7 +280,8 @@ class HeldStep:
                 "the model has no parameter that requires a gradient; unfreeze what should be trained."
             )
         product = c * torch.stack([p.double() for p in products]).sum()
-        return total.detach() + (product - product.detach()).to(total.dtype)
+        # The total keeps its own graph, for what the task and the prior may train of their own.
+        return total + (product - product.detach()).to(total.dtype)
 
     def _second_pass(self, directions: list[Tensor]) -> list[Tensor]:
         """The products at x + v; raises unless ⟨r, J·v⟩ = ⟨Jᵀr, v⟩ for every sample."""

@@ -174,8 +174,11 @@ class AttributionLoss(nn.Module):
         return LossTerms(total, value, prior, explanation.outputs, explanation.attributions, weight)
 
     def _may_hold(self, bound: Bound, inputs: Inputs, additional: Any) -> bool:
+        call = read_call(inputs, additional)
+        if any(x.requires_grad for x in call.features):
+            bound.why_twice = "the inputs ask for gradients of their own"
         if bound.why_twice is None:
-            certificate = certified(bound.method.model, read_call(inputs, additional))
+            certificate = certified(bound.method.model, call)
             if not certificate.piecewise_linear:
                 bound.why_twice = "the model is not piecewise linear (certificate.not_piecewise_linear says where)"
         return not bound.why_twice
