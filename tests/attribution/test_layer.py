@@ -314,3 +314,15 @@ def test_inference_mode_does_not_matter():
     expected = axiograd.InputXGradient(network, layer="0").attribute(IDS, 1)
     with torch.inference_mode():
         torch.testing.assert_close(axiograd.InputXGradient(network, layer="0").attribute(IDS.clone(), 1), expected)
+
+
+@pytest.mark.parametrize("ours", [axiograd.InputXGradient, axiograd.IntegratedGradients])
+def test_a_layer_before_one_that_works_in_place(ours):
+    """BatchNorm before ReLU(inplace=True), as in torchvision's ResNets: the same as before a ReLU that does not."""
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(144, 3)]
+    in_place = nn.Sequential(*layers).eval()
+    plain = nn.Sequential(*layers[:2], nn.ReLU(), *layers[3:]).eval()
+    x = torch.randn(2, 3, 8, 8)
+    expected = ours(plain, layer=plain[1]).attribute(x, 1)
+    torch.testing.assert_close(ours(in_place, layer=in_place[1]).attribute(x, 1), expected)

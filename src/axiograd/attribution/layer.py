@@ -95,7 +95,7 @@ class FromLayer(nn.Module):
             if self.count is not None and len(found) == self.count:
                 raise _ReachedError
             cut.append(output.detach().requires_grad_())
-            return cut[-1]
+            return cut[-1].clone()  # what follows may work in place
 
         tensors = [v for v in pytree.tree_leaves(arguments.values()) if isinstance(v, Tensor) and v.dim()]
         device = tensors[0].device if tensors else torch.device("cpu")

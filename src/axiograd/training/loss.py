@@ -174,13 +174,13 @@ class AttributionLoss(nn.Module):
         return LossTerms(total, value, prior, explanation.outputs, explanation.attributions, weight)
 
     def _may_hold(self, bound: Bound, inputs: Inputs, additional: Any) -> bool:
+        if bound.why_twice:
+            return False
         call = read_call(inputs, additional)
         if any(x.requires_grad for x in call.features):
             bound.why_twice = "the inputs ask for gradients of their own"
-        if bound.why_twice is None:
-            certificate = certified(bound.method.model, call)
-            if not certificate.piecewise_linear:
-                bound.why_twice = "the model is not piecewise linear (certificate.not_piecewise_linear says where)"
+        elif bound.why_twice is None and not certified(bound.method.model, call).piecewise_linear:
+            bound.why_twice = "the model is not piecewise linear (certificate.not_piecewise_linear says where)"
         return not bound.why_twice
 
     def _held(
