@@ -1,0 +1,26 @@
+"""`python -m experiments NAME [--quick]`: run one script and write its results."""
+
+import argparse
+import importlib
+import sys
+
+import torch
+
+from experiments import lab
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m experiments", description="Run one experiment.")
+    parser.add_argument("name", choices=lab.names(), metavar="NAME", help=", ".join(lab.names()))
+    parser.add_argument("--quick", action="store_true", help="in seconds, on little data; nothing is written")
+    given = parser.parse_args()
+    torch.set_num_threads(1)  # the last bits of sums depend on the number of threads
+    result = importlib.import_module(f"experiments.{given.name}").run(quick=given.quick)
+    page = lab.page(given.name, result)
+    if not given.quick:
+        lab.write(given.name, result, page)
+    sys.stdout.write(page)
+
+
+if __name__ == "__main__":
+    main()
