@@ -93,7 +93,7 @@ def test_bias_before_any_training(file, tmp_path):
     words = ["check", f"{file}:build", "--bias", "--examples", str(table), "--json"]
     found = json.loads(run(app, words, catch_exceptions=False).stdout)
     assert [name for name, _ in found["layers"]] == ["0"]
-    assert {cost["how"] for cost in found["costs"]} == {"strip", "calibrated strip", "lift"}
+    assert {cost["how"] for cost in found["costs"]} == {"strip", "carry", "calibrate", "lift"}
     assert found["recommendation"].startswith("The constants carry")
     with pytest.raises(ConfigurationError, match="give both or neither"):
         run(app, ["check", f"{file}:build", "--bias"], catch_exceptions=False)

@@ -144,7 +144,7 @@ def _convert(model: nn.Module, x: Tensor, images: Tensor | None, how: str) -> tu
     why = ""
     if how == "strip" and images is not None and len(images) > _EXAMPLES:
         try:
-            return to_xdnn(model, x, calibration=images), None
+            return to_xdnn(model, x, calibration=images, how="calibrate"), None
         except (ConversionError, InputError) as error:
             why = str(error)
     return to_xdnn(model, x, how=cast("Literal['strip', 'lift']", how)), why

@@ -120,7 +120,7 @@ def make(subject: Pretrained, form: str, setting: Setting, n: int | None = None)
     with warnings.catch_warnings():
         # How much is lost with too few images is what is measured.
         warnings.simplefilter("ignore", OverfittingWarning)
-        conversion = to_xdnn(regular, images[:2], calibration=calibration)
+        conversion = to_xdnn(regular, images[:2], calibration=calibration, how="calibrate")
     if form == FOLLOWING:
         images = torch.cat([images, calibration_images(subject, setting, further=True)])
     student = conversion.model.requires_grad_(form in {"distilled", "taught", FOLLOWING})

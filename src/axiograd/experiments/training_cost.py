@@ -155,7 +155,7 @@ def build(network: MeasuredNetwork) -> nn.Module:
     if network.model == "demo":
         from axiograd.experiments.demo import network as demonstration
 
-        return to_xdnn(demonstration(), torch.randn(2, *network.shape)).model
+        return to_xdnn(demonstration(), torch.randn(2, *network.shape), how="strip").model
     if network.model.startswith("lift:"):
         plain = get_model(network.model.removeprefix("lift:"), **network.config)
         return to_xdnn(plain, torch.randn(2, *network.shape), how="lift").model
