@@ -138,8 +138,9 @@ class CarriedConv3d(_CarriedConv, nn.Conv3d):
 class CarriedBatchNorm(nn.Module):
     """BatchNorm whose mean and shift are carried: y = γ·(x − μ·c)/√(v + ε) + β·c, c = m(x)/m̄.
 
-    μ, v and m̄ are running means, used before they are updated, in train mode too: so a sample is treated alike whatever
-    else is in its batch, and the layer is of degree 1 and piecewise linear in both modes.
+    In train mode μ, v and m̄ are those of the batch, in eval mode running means, as in BatchNorm; so it is of degree 1
+    and piecewise linear in eval mode. For a prior on attributions put it there, like every batch norm: what a sample is
+    attributed must not depend on the others in its batch.
 
     >>> norm, x = CarriedBatchNorm(4).eval(), torch.randn(8, 4, 5, 5)
     >>> torch.allclose(norm(3 * x), 3 * norm(x), atol=1e-5)
@@ -165,39 +166,27 @@ class CarriedBatchNorm(nn.Module):
         self.register_buffer("running_size", torch.ones(()))
         self.register_buffer("num_batches_tracked", torch.tensor(0))
 
-    batch_stats = False
-
     def forward(self, x: Tensor) -> Tensor:
-        if self.training and self.batch_stats:
-            dims = [d for d in range(x.dim()) if d != 1]
-            mean, var, size = x.mean(dims), x.var(dims, correction=0), mean_size(x).mean()
-            self._update(x)
-        else:
-            mean, var, size = self.running_mean, self.running_var, self.running_size
-        scale = torch.rsqrt(var + self.eps)
+        size = mean_size(x)
+        mean, variance, typical = self.running_mean, self.running_var, self.running_size
+        if self.training:
+            variance, mean = torch.var_mean(x, [d for d in range(x.dim()) if d != 1], correction=0)
+            typical = size.mean()
+            self._update(mean, variance, typical, x.numel() // x.shape[1])
+        scale = torch.rsqrt(variance + self.eps)
         if self.weight is not None:
             scale = self.weight * scale
         shift = -mean * scale if self.bias is None else self.bias - mean * scale
-        y = carry(x * over_channels(scale, x), None)
-        y = y + over_channels(shift, x) * (mean_size(x) / size)
-        if self.training and not self.batch_stats:
-            self._update(x)
-        return y
+        return x * over_channels(scale, x) + over_channels(shift, x) * (size / typical)
 
     @torch.no_grad()
-    def _update(self, x: Tensor) -> None:
-        """The running statistics, as BatchNorm keeps them."""
+    def _update(self, mean: Tensor, variance: Tensor, typical: Tensor, values: int) -> None:
+        """Move the running statistics towards those of a batch, by `momentum` or, if that is None, to their mean."""
         self.num_batches_tracked.add_(1)
-        dims = [d for d in range(x.dim()) if d != 1]
-        found = {
-            "running_mean": x.mean(dims),
-            "running_var": x.var(dims),
-            "running_size": mean_size(x).mean(),
-        }
         share = 1 / float(self.num_batches_tracked) if self.momentum is None else self.momentum
-        for name, value in found.items():
-            held = self.get_buffer(name)
-            held.lerp_(value.to(held), share)
+        self.running_mean.lerp_(mean.to(self.running_mean), share)
+        self.running_var.lerp_(variance.to(self.running_var) * values / (values - 1), share)
+        self.running_size.lerp_(typical.to(self.running_size), share)
 
     def extra_repr(self) -> str:
         return f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.weight is not None}"

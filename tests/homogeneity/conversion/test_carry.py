@@ -147,13 +147,28 @@ def test_a_held_step_of_it_has_the_gradients_of_a_double_backward():
         torch.testing.assert_close(held, double, rtol=1e-10, atol=1e-12)
 
 
-def test_batch_norm_keeps_the_statistics_of_torchs():
-    norm, torchs = CarriedBatchNorm(3), nn.BatchNorm2d(3)
-    for _ in range(5):
-        x = torch.randn(8, 3, 4, 4) * 3 + 1
-        norm(x), torchs(x)
+@pytest.mark.parametrize("options", [{}, {"momentum": None}, {"affine": False}])
+def test_batch_norm_trains_as_torchs(options):
+    """Equal outputs, gradients and statistics where all samples of a batch have the same size: c = 1."""
+    norm, torchs = CarriedBatchNorm(3, **options), nn.BatchNorm2d(3, **options)
+    for _ in range(3):
+        values = torch.randn(48) * 3 + 1
+        x = torch.stack([values[torch.randperm(48)] for _ in range(8)]).reshape(8, 3, 4, 4)
+        both = [x.clone().requires_grad_() for _ in range(2)]
+        outputs = [layer(each) for layer, each in zip((norm, torchs), both, strict=True)]
+        torch.testing.assert_close(*outputs)
+        weights = torch.randn_like(x)
+        for output in outputs:
+            (output * weights).sum().backward()
     torch.testing.assert_close(norm.running_mean, torchs.running_mean)
     torch.testing.assert_close(norm.running_var, torchs.running_var)
+    for ours, theirs in zip(norm.parameters(), torchs.parameters(), strict=True):
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-4)
+
+
+def test_batch_norm_in_train_mode_is_refused_by_name():
+    norm = CarriedBatchNorm(3).train()
+    assert not certify(norm, torch.randn(8, 3, 4, 4)).ok
 
 
 def test_no_bias_is_no_change():
