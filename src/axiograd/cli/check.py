@@ -85,6 +85,8 @@ def check(
         model = given.model.train(train)
         if given.trained is False and given.base == spec:
             _fill_zeros(model)
+        if shape is None and given.recipe is not None:
+            shape = ",".join(map(str, given.recipe.shape))
         certificate = certify(model, example_input(model, shape))
         output.answer(certificate.to_json())
         show_certificate(output.console, certificate, every=every)
