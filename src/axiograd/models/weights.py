@@ -179,10 +179,12 @@ def read_state_dict(path: str | Path) -> dict[str, Tensor]:
                 content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise StorageError(
-            f"{path} is damaged, or holds more than tensors; it was not executed: "
-            f"{str(error).splitlines()[0].rstrip('.')}."
+            f"{path} is damaged, or holds more than tensors; it was not executed. Save tensors alone: "
+            "torch.save(model.state_dict(), …)."
         ) from error
-    except (OSError, EOFError, RuntimeError, TypeError, ValueError, KeyError, zipfile.BadZipFile) as error:
+    except (EOFError, LookupError, AttributeError) as error:  # of bytes that are no pickle
+        raise StorageError(f"{path} is not a file of weights: torch.save(model.state_dict(), …) writes one.") from error
+    except (OSError, RuntimeError, TypeError, ValueError, zipfile.BadZipFile) as error:
         raise StorageError(f"{path} is not a complete file of plain tensors: {str(error).rstrip('.')}.") from error
     if isinstance(content, Mapping) and isinstance(content.get("state_dict"), Mapping):
         content = content["state_dict"]
