@@ -21,8 +21,8 @@ from axiograd._state import (
     compiled_from,
     preserved_buffers,
     running_eagerly,
-    with_buffers,
     why_it_fails,
+    with_buffers,
 )
 from axiograd.attribution.sums import FINE
 from axiograd.errors import DisconnectedError, InputError, NotFiniteError

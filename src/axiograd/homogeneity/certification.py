@@ -23,8 +23,8 @@ from axiograd._state import (
     require_shapes,
     runnable,
     unwrap,
-    with_buffers,
     why_it_fails,
+    with_buffers,
 )
 from axiograd._typing import Inputs
 from axiograd.homogeneity.certificate import Certificate, Violation
