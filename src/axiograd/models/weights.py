@@ -211,6 +211,8 @@ def load_into(model: nn.Module, state: Mapping[str, Tensor], *, model_name: str,
         _, *lines = str(error).splitlines()
         advice = "Are these the weights of another model, or was it trained with other num_classes or settings?"
         if unexpected and all("bias" in key or key.endswith("scale") for key in unexpected):
-            advice = "Load weights with biases into the regular model and convert it with axiograd.to_xdnn."
+            advice = (
+                "Load weights with biases into the regular model and convert it with axiograd.to_xdnn(model, examples)."
+            )
         listed = " ".join(line.strip()[:300] for line in lines[:5])
         raise ConfigurationError(f"{source} does not fit {model_name!r}. {listed} {advice}") from error
