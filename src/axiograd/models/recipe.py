@@ -31,7 +31,7 @@ class BuildRecipe:
     examples: str = ""
     #: How tables are prepared, as `axiograd.datasets.Schema` says it.
     table: dict[str, Any] = field(default_factory=dict)
-    #: How images are prepared, as `axiograd.datasets.Preprocess` has it.
+    #: How images are prepared, as `axiograd.datasets.Preprocess` has it, and whether that is a guess.
     pixels: dict[str, Any] = field(default_factory=dict)
     classes: tuple[str, ...] = ()
     #: Fitted to examples, which the layout of its network shows.
