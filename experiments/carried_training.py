@@ -70,9 +70,9 @@ def run(*, quick: bool) -> lab.Result:
             "Mean ± standard error over seeds. The paper's recipes for fewer epochs, in batches of 64: Fixup and "
             "BatchNorm networks by SGD at 0.1 with a cosine and mixup 0.7, AlexNet and VGG by SGD at 0.01 in steps; "
             f"images are mirrored at random. Epochs: {', '.join(f'{n} on {d} {e}' for n, d, e, _ in trainings)}. "
-            "The last column is the mean absolute relative difference of Input×Gradient (regular) or X-Gradient to Integrated "
-            f"Gradients with {STEPS} steps on {COMPARED} test images, as in the paper's Table 2; the training loss "
-            "includes mixup."
+            "The last column is the mean absolute relative difference of Input×Gradient (regular) or X-Gradient to "
+            f"Integrated Gradients with {STEPS} steps on {COMPARED} test images, as in the paper's Table 2; the "
+            "training loss includes mixup."
         ),
         data="; ".join(dict.fromkeys(data for _, data, _, _ in trainings)),
         seed="; ".join(dict.fromkeys(", ".join(map(str, seeds)) for *_, seeds in trainings)),

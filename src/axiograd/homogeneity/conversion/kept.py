@@ -64,7 +64,7 @@ class Examples:
 
     @property
     def count(self) -> int:
-        return read_call(self.inputs, self.additional).batch
+        return read_call(self.inputs, self.additional, check=False).batch
 
     def rows(self, chosen: Tensor | slice) -> "Examples":
         take = partial(rows_at, samples=chosen, batch=self.count)
@@ -102,8 +102,9 @@ class Judge:
 
     def __init__(self, model: nn.Module, held_out: Examples, count: int) -> None:
         self.examples, self.why = held_out, ""
-        if count < LEAST:
-            self.why = f"{count} {'example' if count == 1 else 'examples'}; {LEAST} or more are needed"
+        if count < LEAST or not held_out.count:
+            few = f"{count} {'example' if count == 1 else 'examples'}; {LEAST} or more are needed"
+            self.why = few if count < LEAST else f"none of {count} examples is held out"
             return
         self.before = held_out.outputs(model)
         if self._are_classes and len(classes := self.before.argmax(1).unique()) == 1:
