@@ -10,6 +10,7 @@ missing bias" (section 4.1); here they are given that average.
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -108,13 +109,14 @@ class _CarriedConv(_ConvNd):
     """W ∗ x + b·m(W ∗ x)/m̄, with the keys of a convolution and `typical`."""
 
     typical: Tensor
+    bias: Tensor
 
-    def __init__(self, *args: object, **kwargs: object) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.register_buffer("typical", torch.ones(()))
 
     def forward(self, x: Tensor) -> Tensor:
-        made: Tensor = self._conv_forward(x, self.weight, None)  # type: ignore[operator]  # each convolution has it
+        made: Tensor = self._conv_forward(x, self.weight, None)
         return carry(made, over_channels(self.bias, made), self.typical)
 
 

@@ -98,7 +98,7 @@ def convert(
         conversion, unfitted = _convert(model, x, images if examples is not None else None, how)
         recipe = BuildRecipe(
             spec=spec,
-            how=cast("Literal['strip', 'lift']", how),
+            how="calibrate" if unfitted is None else cast("Literal['strip', 'lift']", how),
             shape=tuple(x.shape[1:]),
             settings=_settings(spec, weights if made is None else None, given),
             weights=weights,
@@ -106,7 +106,6 @@ def convert(
             table=table,
             pixels={} if pixels is None or x.dim() != _IMAGES else pixels.to_dict(),
             classes=bare.classes,
-            calibrated=unfitted is None,
         )
         save(out, conversion.model, recipe)
         _check_again(spec, out, given, conversion, x)

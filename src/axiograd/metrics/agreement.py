@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from axiograd._calls import class_scores, read_call
 from axiograd._state import in_mode
@@ -56,8 +57,7 @@ def agreement(
 
 def _rows(attributions: Attributions, batch: int) -> Tensor:
     """All features of each example in a row."""
-    found = attributions.values() if isinstance(attributions, dict) else attributions
-    parts = [found] if isinstance(found, Tensor) else [part for part in found if part is not None]
+    parts = [leaf for leaf in tree_leaves(attributions) if isinstance(leaf, Tensor)]
     return torch.cat([part.detach().reshape(batch, -1).double() for part in parts], 1)
 
 
