@@ -166,7 +166,14 @@ def test_batch_norm_trains_as_torchs(options):
         torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-4)
 
 
-def test_batch_norm_in_train_mode_is_refused_by_name():
+def test_a_network_with_batch_norm_that_is_to_be_trained():
+    net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3)).train()
+    conversion = to_xdnn(net, torch.randn(8, 1, 6, 6), how="carry")
+    assert conversion.certificate.piecewise_linear
+    assert all(module.training for module in conversion.model.modules())
+
+
+def test_batch_norm_in_train_mode_is_refused():
     norm = CarriedBatchNorm(3).train()
     assert not certify(norm, torch.randn(8, 3, 4, 4)).ok
 

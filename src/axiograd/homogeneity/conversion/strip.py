@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -49,7 +49,8 @@ def strip(
                 f"{type(model).__name__} no longer runs once it is stripped ({type(error).__name__}: {error}). "
                 + LIFT_INSTEAD
             ) from error
-    certificate = prove(stripped)
+    with running(stripped) if carries else nullcontext():  # in train mode a carried batch norm mixes its batch
+        certificate = prove(stripped)
     if not certificate.ok:
         raise ConversionError(
             f"{type(model).__name__} could not be stripped completely; what is left:\n{certificate}\n{LIFT_INSTEAD}"
