@@ -17,8 +17,6 @@ import axiograd
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
-#: Modules that are not experiments.
-_SHARED = {"lab", "networks"}
 
 _memory = joblib.Memory(os.environ.get("AXIOGRAD_EXPERIMENTS", ROOT / ".experiments"), verbose=0)
 #: Decorates a function whose results are kept on disk, by its arguments and its own code: `lab.remember`.
@@ -51,13 +49,12 @@ class Result:
 
 
 def names() -> list[str]:
-    """All experiments.
+    """All experiments: the modules that have a function `run`.
 
     >>> "carried_quality" in names()
     True
     """
-    scripts = (path.stem for path in Path(__file__).parent.glob("*.py") if not path.stem.startswith("_"))
-    return sorted(set(scripts) - _SHARED)
+    return sorted(path.stem for path in Path(__file__).parent.glob("*.py") if "\ndef run(" in path.read_text("utf-8"))
 
 
 def page(name: str, result: Result) -> str:
