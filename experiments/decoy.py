@@ -151,15 +151,15 @@ def _compared(data: str, table: pd.DataFrame) -> str:
 
 
 TITLE = "Decoys: right for the right reasons"
-NOTE = (
-    "Accuracy in per cent on test images whose confounder says nothing, and on those without one; mean ± standard "
-    "deviation of the seeds. Clean training has no confounder in training either. Priors see the attributions of a "
-    "random combination of outputs unless the row says otherwise. Time is processor time per epoch relative to "
-    "training without a prior on the same network; rows of different days compare roughly. λ is the best of the grid on held-out training images with a random "
-    "confounder (EG(32): that of EG(1); IG(32): that of X-Gradient). CDEP penalises the region's contextual "
-    "decomposition, summed over all outputs.\n\n"
-    "All priors see a patch, because it is bright where images are mostly black: a small gradient there is enough, and "
-    "exactness adds nothing. Colours differ in lightness too, which no prior here forbids, and which a network without "
-    "biases cannot use, because F(αx) = αF(x) has the same largest class; a prior on the gradient of the X-DNN, which "
-    "is not exact, does as well there."
-)
+NOTE = """\
+Accuracy in per cent on test images whose confounder says nothing, and on those without one; mean ± standard deviation
+of the seeds. Clean training has no confounder in training either. Priors see the attributions of a random combination
+of outputs unless the row says otherwise. Time is processor time per epoch relative to training without a prior on the
+same network; rows were trained on different days, so that times compare roughly. λ is the best of the grid on held-out
+training images with a random confounder (EG(32): that of EG(1); IG(32): that of X-Gradient). CDEP penalises the
+region's contextual decomposition, summed over all outputs.
+
+All priors see a patch, because it is bright where images are mostly black: a small gradient there is enough, and
+exactness adds nothing. Colours differ in lightness too, which no prior here forbids, and which a network without biases
+cannot use, because F(αx) = αF(x) has the same largest class; a prior on the gradient of the X-DNN, which is not exact,
+does as well there."""
