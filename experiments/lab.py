@@ -161,7 +161,7 @@ _RESULTS = """# Results
 
 Every table and figure of the paper, its numbers beside ours, and what else was measured: the pages in `results/` and
 `benchmarks/results/`, put together by `python -m experiments --pages`. Below each stands the command that made it, and
-with which commit. Clone the repository to repeat one: `python -m experiments NAME`, or `--quick` for a small version."""
+with which commit. Clone the repository to repeat one: `python -m experiments NAME`, with `--quick` on little data."""
 
 _VERDICTS = """# What reproduces, and what does not
 
