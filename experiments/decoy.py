@@ -118,22 +118,8 @@ def run(*, quick: bool) -> lab.Result:
 
 def summary(runs: pd.DataFrame) -> lab.Result:
     """A line for each number of training images and each row."""
-    seconds = runs.groupby(["data", "images", "row"])["seconds"].median()
-    plain = {"regular": "none", "X": "none-x"}
-    lines = [
-        {
-            "data": run.data,
-            "images": run.images,
-            "training": ROWS[run.row][0],
-            "network": ROWS[run.row][1],
-            "λ": f"{run.weight:g}" if run.weight else "",
-            "accuracy": run.test,
-            "without confounder": run.clean_test,
-            "time": seconds[run.data, run.images, run.row] / seconds[run.data, run.images, plain[ROWS[run.row][1]]],
-        }
-        for run in runs.itertuples()
-    ]
-    table = loops.over_seeds(lines, by=["data", "images", "training", "network", "λ"]).drop(columns="time ±")
+    columns = {"test": "accuracy", "clean_test": "without confounder"}
+    table = loops.compared(runs, ROWS, columns, by=["data", "images"])
     words = [_compared(data, part[part["images"] == part["images"].max()]) for data, part in table.groupby("data")]
     verdict = f"Accuracy where the confounder is worthless, with X-Gradient in the prior: {'; '.join(words)}."
     return lab.Result(TITLE, table, verdict, NOTE, ", ".join(table["data"].unique()), "0 to 4")
