@@ -139,15 +139,15 @@ def summary(runs: pd.DataFrame, data: str) -> lab.Result:
                 "seeds": len(part),
             }
         )
-    ours = runs[(runs["maps"] == X) & (runs["reliance"] > 5)]
-    first = int((ours["seen"] <= 10).sum())
+    relying = runs[runs["reliance"] > 5]
+    found = (relying["seen"] <= 10).groupby(relying["maps"]).agg(["sum", "size"])
+    words = [f"{maps} {found['sum'][maps]} of {found['size'][maps]}" for maps in found.index]
     verdict = (
-        f"Where a network without biases owes more than 5 points to the patch, one of the first ten images that the "
-        f"studio shows has it in {first} of {len(ours)} trainings; maps of pixels find it as well."
+        "Trainings in which a network that owes more than 5 points to the patch shows it in one of the first ten "
+        f"images of the wall: {'; '.join(words)}."
     )
-    return lab.Result(
-        "Studio: finding a shortcut without being told", pd.DataFrame(rows), verdict, NOTE, data, "0 to 4"
-    )
+    title = "Studio: finding a shortcut without being told"
+    return lab.Result(title, pd.DataFrame(rows), verdict, NOTE, data, "0 to 4")
 
 
 def middle(values: pd.Series) -> str:
