@@ -23,6 +23,7 @@ ORDER = (
     ("export",),
     ("scale",),
     ("studio",),
+    ("demo",),
     ("experiments",),
     ("cli",),
 )

@@ -30,7 +30,7 @@ from axiograd.datasets import (
     shapes,
     tiny_imagenet,
 )
-from axiograd.experiments.demo import network as small_network
+from axiograd.demo.story import network as small_network
 from axiograd.experiments.item import Scale, Setting
 from axiograd.experiments.loop import batch_loss, train_epochs
 from axiograd.homogeneity import to_xdnn

@@ -153,7 +153,7 @@ class Setup:
 def build(network: MeasuredNetwork) -> nn.Module:
     """The model of a network: by its name, lifted, or the demonstration's without its biases."""
     if network.model == "demo":
-        from axiograd.experiments.demo import network as demonstration
+        from axiograd.demo.story import network as demonstration
 
         return to_xdnn(demonstration(), torch.randn(2, *network.shape)).model
     if network.model.startswith("lift:"):

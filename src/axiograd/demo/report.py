@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from axiograd.attribution import XGradient
-from axiograd.experiments.demo import Data, Result, normalised
+from axiograd.demo.story import Data, Result, normalised
 from axiograd.homogeneity import Certificate, Conversion
 from axiograd.report import Report, bounding_box
 
