@@ -52,9 +52,9 @@ def result(found: pd.DataFrame, more: pd.DataFrame, data: str) -> lab.Result:
     note = (
         "Mean test ROC-AUC and its standard error over subsamples with 100 rows to train on and 100 to validate on; "
         "all others test. Differences are paired, subsample by subsample. λ is the best of "
-        f"{', '.join(f'{weight:g}' for weight in nhanes.GRID)} by validation; the paper's search chose 0.1 for RRR and Grad, and "
-        f"1 for EG and X-Gradient. On all {len(every)} subsamples X-Gradient minus EG is {signed(*lab.mean(every))}. "
-        "The paper's file has 13442 rows × 118 features."
+        f"{', '.join(f'{weight:g}' for weight in nhanes.GRID)} by validation; the paper's search chose 0.1 for RRR and "
+        f"Grad, and 1 for EG and X-Gradient. On all {len(every)} subsamples X-Gradient minus EG is "
+        f"{signed(*lab.mean(every))}. The paper's file has 13442 rows × 118 features."
     )
     table = pd.DataFrame(lines)
     seed = "the subsample's number is its seed"
