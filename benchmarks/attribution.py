@@ -22,11 +22,11 @@ from pathlib import Path
 import captum
 import captum.attr
 import torch
+from ratios import interleaved, ratio
 from targets import judged
 
 import axiograd
 from axiograd.experiments.records import Records, current_versions, markdown_table, provenance
-from axiograd.experiments.training_cost import interleaved, ratio
 from axiograd.models import get_model
 
 RESULTS = Path(__file__).parent / "results" / "attribution.json"

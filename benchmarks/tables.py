@@ -21,12 +21,12 @@ from pathlib import Path
 import numpy as np
 import shap
 import torch
+from ratios import interleaved, ratio
 from torch import nn
 
 import axiograd
 from axiograd.datasets import catalogue, table
 from axiograd.experiments.records import current_versions
-from axiograd.experiments.training_cost import interleaved, ratio
 
 RESULTS = Path(__file__).parent / "results" / "tables.md"
 ROUNDS, WARM, REPEATED = 5, 10, 20

@@ -1,7 +1,7 @@
 """What small trainings share: a loop over data that fit in memory, accuracy, and tables over seeds."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -82,3 +82,30 @@ def over_seeds(runs: Iterable[Mapping[str, Any]], by: list[str]) -> pd.DataFrame
     mean, deviation = groups.mean(), groups.std()
     columns = {name: part[column] for column in mean for name, part in ((column, mean), (f"{column} ±", deviation))}
     return pd.DataFrame({**columns, "seeds": groups.size()}).reset_index()
+
+
+def compared(
+    runs: pd.DataFrame, rows: Mapping[str, Sequence[Any]], columns: Mapping[str, str], by: Sequence[str] = ()
+) -> pd.DataFrame:
+    """A table of trainings with priors: a line for each of `by`, row and λ, with its time in trainings without a prior.
+
+    Runs have a "row", whose training and network are the first entries of `rows`, its λ ("weight"), processor
+    "seconds" per epoch, and the columns that are shown. The row of no prior is "none", or "none-x" of an X-DNN.
+    """
+    seconds = runs.groupby([*by, "row"])["seconds"].median()
+    lines = []
+    for run in runs.to_dict("records"):
+        training, network, *_ = rows[run["row"]]
+        place = tuple(run[key] for key in by)
+        plain = seconds.loc[(*place, "none" if network == "regular" else "none-x")]
+        lines.append(
+            {
+                **{key: run[key] for key in by},
+                "training": training,
+                "network": network,
+                "λ": f"{run['weight']:g}" if run["weight"] else "",
+                **{shown: run[column] for column, shown in columns.items()},
+                "time": seconds.loc[(*place, run["row"])] / plain,
+            }
+        )
+    return over_seeds(lines, by=[*by, "training", "network", "λ"]).drop(columns="time ±")
