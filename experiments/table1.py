@@ -26,8 +26,10 @@ def result(found: list[dict]) -> lab.Result:
     for one in found:
         theirs = {axiom.name: paper.paper(one["method"], axiom.name) for axiom in AXIOMS}
         cells[one["method"]] = {name: (one["marks"][name], mark) for name, mark in theirs.items()}
-    written = {method: {name: f"{ours} ({theirs})" for name, (ours, theirs) in column.items()}
-               for method, column in cells.items()}  # fmt: skip
+    written = {
+        method: {name: f"{ours} ({theirs})" for name, (ours, theirs) in column.items()}
+        for method, column in cells.items()
+    }
     filled = [pair for column in cells.values() for pair in column.values() if pair[1] != "–"]
     alike = sum(ours == theirs for ours, theirs in filled)
     verdict = (
@@ -43,7 +45,6 @@ def result(found: list[dict]) -> lab.Result:
         "In parentheses: the paper's Table 1 (– where it says nothing; nonnegative homogeneity is its Definition 3.6). "
         f"{remarks} Tried on, and allowed to be off by that part of the output's scale: {'; '.join(tried)}."
     )
-    lines = table.rename_axis("axiom").reset_index()
-    return lab.Result(
-        "Table 1: axioms of attribution methods", lines, verdict, note, "generated networks and inputs", "0"
-    )
+    table = pd.DataFrame(written).rename_axis("axiom").reset_index()
+    data = "generated networks and inputs"
+    return lab.Result("Table 1: axioms of attribution methods", table, verdict, note, data, "0")
