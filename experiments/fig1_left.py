@@ -34,7 +34,9 @@ def result(found: pd.DataFrame, more: pd.DataFrame, data: str) -> lab.Result:
     for model, test in chosen.items():
         mean, error = lab.mean(test)
         line = {"model": model, "λ": f"{test.name:g}" if test.name else "", "ROC-AUC": mean, "ROC-AUC ±": error}
-        lines.append(line | {"subsamples": len(test), "paper": str(PAPER[model]), "ours − paper": mean - PAPER[model]})
+        lines.append(
+            line | {"subsamples": len(test), "paper": str(PAPER[model]), "ours − paper": f"{mean - PAPER[model]:+.4f}"}
+        )
     gaps = chosen[X] - chosen[EG]
     fresh = more[more["model"] == X].set_index("subsample")["test"]
     fresh -= more[more["model"] == EG].set_index("subsample")["test"]

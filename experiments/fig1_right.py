@@ -48,7 +48,7 @@ def result(found: pd.DataFrame, data: str) -> lab.Result:
 def line(name: str, test: pd.Series, paper: float) -> dict[str, object]:
     mean, error = lab.mean(test)
     found = {"prior on": name, "λ": f"{test.name:g}", "ROC-AUC": mean, "ROC-AUC ±": error, "subsamples": len(test)}
-    return found | {"paper": str(paper), "ours − paper": mean - paper}
+    return found | {"paper": str(paper), "ours − paper": f"{mean - paper:+.4f}"}
 
 
 def draw(table: pd.DataFrame, counts: list[int]):

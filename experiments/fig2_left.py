@@ -58,8 +58,10 @@ def result(curves: list[dict]) -> lab.Result:
 def draw(curves: list[dict]):
     """Accuracy over contrast, falling from left to right as in the paper; one panel per network."""
     networks = list(dict.fromkeys(curve["network"] for curve in curves))
-    figure, axes = lab.figure(2.4 * len(networks) + 0.4, 2.6, columns=len(networks))
-    for each, network in zip(axes, networks, strict=True):
+    across = min(len(networks), 4)
+    down = -(-len(networks) // across)
+    figure, axes = lab.figure(2.4 * across + 0.4, 2.7 * down, across, down)
+    for each, network in zip(axes, networks, strict=False):
         for curve in curves:
             if curve["network"] == network:
                 points = {alpha: curve[alpha] for alpha in FACTORS if alpha in curve}
@@ -73,7 +75,8 @@ def draw(curves: list[dict]):
         each.set_title(network.replace(", ", "\n"), fontsize=8)
         each.set_xlabel("contrast α", fontsize=8)
         each.legend(fontsize=7, frameon=False, loc="lower left")
-    axes[0].set_ylabel("top-1 accuracy (%)", fontsize=8)
+    for each in axes[::across]:
+        each.set_ylabel("top-1 accuracy (%)", fontsize=8)
     return figure
 
 

@@ -114,8 +114,9 @@ def _written(value: Any, error: Any) -> str:
         return str(value).replace("|", "\\|")
     if error is None or pd.isna(error):
         return f"{value:.3g}" if abs(value) < 10 else f"{value:.1f}"
-    digits = 1 if error >= 0.1 else 2 if error >= 0.01 or error == 0 else 1 - math.floor(math.log10(error))
-    return f"{value:.{digits}f} ± {error:.{digits}f}"
+    rounding = error <= 1e-6 * abs(value)
+    digits = 1 if error >= 0.1 else 2 if error >= 0.01 or rounding else 1 - math.floor(math.log10(error))
+    return f"{value:z.{digits}f} ± {error:.{digits}f}"
 
 
 def versions() -> str:
@@ -133,7 +134,7 @@ def versions() -> str:
 def write(name: str, result: Result, text: str) -> None:
     """results/NAME.csv, .md and .png."""
     RESULTS.mkdir(exist_ok=True)
-    result.table.to_csv(RESULTS / f"{name}.csv", index=False)
+    result.table.to_csv(RESULTS / f"{name}.csv", index=False, float_format="%.6g")
     (RESULTS / f"{name}.md").write_text(text, "utf-8")
     if result.figure is not None:
         result.figure.savefig(RESULTS / f"{name}.png", dpi=150)
@@ -173,10 +174,10 @@ Integrated Gradients follow from the conversion: networks that were stripped wit
 classify nothing."""
 
 
-def figure(width: float = 6.4, height: float = 3.2, columns: int = 1) -> tuple[Figure, list[Any]]:
-    """An empty figure in inches and its axes, side by side."""
+def figure(width: float = 6.4, height: float = 3.2, columns: int = 1, rows: int = 1) -> tuple[Figure, list[Any]]:
+    """An empty figure in inches and its axes, row by row."""
     drawn = Figure(figsize=(width, height), layout="constrained")
-    axes = list(drawn.subplots(1, columns, squeeze=False).ravel())
+    axes = list(drawn.subplots(rows, columns, squeeze=False).ravel())
     for each in axes:
         each.spines[["top", "right"]].set_visible(False)
         each.tick_params(labelsize=8)

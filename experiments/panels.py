@@ -87,7 +87,7 @@ def draw(found: list[dict]):
             for row, alpha in enumerate(CONTRASTS):
                 for method in (0, 1):
                     each = axes[2 * place + row, 2 * column + method]
-                    each.imshow(one["maps"][row][method], cmap="seismic", vmin=-1, vmax=1, interpolation="nearest")
+                    each.imshow(one["maps"][row][method], cmap="RdBu_r", vmin=-1, vmax=1, interpolation="nearest")
                     if row == 0:
                         fast = "I×G" if one["form"] == "regular" else "X-Gradient"
                         each.set_title(f"{one['form']}\n{'IG' if method else fast}", fontsize=8)

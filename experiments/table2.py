@@ -113,15 +113,17 @@ def result(found: pd.DataFrame, note: str = "", title: str = "") -> lab.Result:
         lines.append(line | {"paper top-5 %": str(top5), "paper difference %": str(difference)})
     within = [mean + 2 * (0 if pd.isna(error) else error) <= LOST for mean, error in lost.values()]
     said = "Reproduces" if all(within) else "In part" if 2 * sum(within) >= len(within) else "Does not reproduce"
-    each = ", ".join(f"{name.split(',')[0]} on {data} {m:.1f}" + ("" if pd.isna(e) else f" ± {e:.1f}")
-                     for (data, name), (m, e) in lost.items())  # fmt: skip
+    each = []
+    for (data, name), (mean, error) in lost.items():
+        spread = "" if pd.isna(error) else f" ± {error:.1f}"
+        each.append(f"{name.partition(',')[0]} on {data.partition(',')[0]} {mean:z.1f}{spread}")
     verdict = (
         f"{said}: {sum(within)} of {len(within)} pairs lose no more than {LOST:g} points of top-1 without their "
-        f"biases, two standard errors added: {each} (paper, top-5: {PAPER_LOST})."
+        f"biases, two standard errors added: {', '.join(each)} (paper, top-5: {PAPER_LOST})."
     )
     title = title or "Table 2: accuracy without biases, and difference to Integrated Gradients"
     data = "Fashion-MNIST; Tiny ImageNet, 20 classes, 32 px"
-    return lab.Result(title, pd.DataFrame(lines), verdict, note or NOTE, data, f"0 to {found['seed'].max()}")
+    return lab.Result(title, pd.DataFrame(lines), verdict, note or NOTE, data, lab.span(found["seed"], "d"))
 
 
 FORMS = ("regular", "strict X")
