@@ -25,7 +25,7 @@ def run(*, quick: bool) -> lab.Result:
     # X-Gradient and EG once more, on subsamples of which the search for λ knows nothing.
     weights = {model: float(nhanes.chosen(found, model).name) for model in (X, EG)}
     more = [nhanes.measured(model, weight, 1, tuple(range(first, further)), quick) for model, weight in weights.items()]
-    return result(found, pd.concat(more), nhanes.table(quick).name)
+    return result(found, pd.concat(more), nhanes.described(quick))
 
 
 def result(found: pd.DataFrame, more: pd.DataFrame, data: str) -> lab.Result:

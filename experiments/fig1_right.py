@@ -16,7 +16,7 @@ def run(*, quick: bool) -> lab.Result:
     found = pd.concat([nhanes.searched(model, numbers, quick) for model in (fig1_left.X, fig1_left.EG)])
     weight = float(nhanes.chosen(found, fig1_left.EG).name)
     more = [nhanes.measured(fig1_left.EG, weight, n, numbers, quick) for n in references]
-    return result(pd.concat([found, *more]), nhanes.table(quick).name)
+    return result(pd.concat([found, *more]), nhanes.described(quick))
 
 
 def result(found: pd.DataFrame, data: str) -> lab.Result:

@@ -24,7 +24,6 @@ ORDER = (
     ("scale",),
     ("studio",),
     ("demo",),
-    ("experiments",),
     ("cli",),
 )
 PLACES = {package: place for place, packages in enumerate(ORDER) for package in packages}
