@@ -123,12 +123,11 @@ def run(*, quick: bool) -> lab.Result:
 def summary(table: pd.DataFrame, accuracies: dict[str, list[float]], data: str) -> lab.Result:
     """Alarms in per cent of the streams; those without a patch are false."""
     found = table.set_index(["network", "patch", "share"])
-    noticed = found.loc["shortcut", "informative", "5 %"]
-    false = found.loc["shortcut", "none", "0 %"]
+    alarms = [found.loc["shortcut", "informative", "5 %"], found.loc["shortcut", "none", "0 %"]]
+    by = {watcher: f"{alarms[0][watcher]:.0f} % (false alarms {alarms[1][watcher]:.1f})" for watcher in WATCHERS}
     verdict = (
-        "A patch on 5 % of the images, which the network relies on and which costs no accuracy, raises an alarm by the "
-        f"attributions in {noticed['attributions']:.0f} % of the streams (false alarms {false['attributions']:.1f}), by "
-        f"the inputs in {noticed['inputs']:.0f} ({false['inputs']:.1f}), by the accuracy in {noticed['accuracy']:.0f}."
+        "A patch on 5 % of the images, which the network relies on and which costs no accuracy, raises alarms by "
+        f"attributions in {by['attributions']}, by inputs in {by['inputs']} and by accuracy in {by['accuracy']}."
     )
     words = [
         f"`{network}`: {clean:.1f} % right on clean images, {own:.1f} with the patch of their class, {other:.1f} with "
