@@ -142,19 +142,23 @@ def write(name: str, result: Result, text: str) -> None:
 
 def pages() -> dict[Path, str]:
     """docs/results.md, all pages of results one after the other, and docs/what-reproduces.md, their verdicts."""
-    found = {path.stem: path.read_text("utf-8") for path in sorted(RESULTS.glob("*.md"))}
-    benchmarks = [path.read_text("utf-8") for path in sorted((ROOT / "benchmarks" / "results").glob("*.md"))]
-    all_results = [_RESULTS, *(re.sub(r"\]\((\w+\.png)\)", r"](../results/\1)", text) for text in found.values())]
-    all_results += benchmarks
-    shifted = [re.sub(r"^(#+ )", r"#\1", text.strip(), flags=re.MULTILINE) for text in all_results[1:]]
-    lines = []
+    found = {path.stem: path.read_text("utf-8").strip() for path in sorted(RESULTS.glob("*.md"))}
+    lines: dict[bool, list[str]] = {True: [], False: []}
+    ordered: dict[bool, list[str]] = {True: [], False: []}
     for name, text in found.items():
         title, verdict, *_ = text.split("\n\n")
-        lines.append(f"| `{name}` | {title.removeprefix('# ')} | {verdict.strip('*')} |")
-    verdicts = "\n".join([_VERDICTS, "", "| script | what | found |", "|---|---|---|", *lines])
+        of_the_paper = verdict.startswith(("**Reproduces", "**In part", "**Does not reproduce"))
+        lines[of_the_paper].append(f"| `{name}` | {title.removeprefix('# ')} | {verdict.strip('*')} |")
+        ordered[of_the_paper].append(re.sub(r"\]\((\w+\.png)\)", r"](../results/\1)", text))
+    benchmarks = [path.read_text("utf-8").strip() for path in sorted((ROOT / "benchmarks" / "results").glob("*.md"))]
+    below = [
+        re.sub(r"^(#+ )", r"#\1", text, flags=re.MULTILINE) for text in (*ordered[True], *ordered[False], *benchmarks)
+    ]
+    header = ["| script | what | found |", "|---|---|---|"]
+    verdicts = ["## The paper's claims", "\n".join(header + lines[True]), "## Ours", "\n".join(header + lines[False])]
     return {
-        DOCS / "results.md": "\n\n".join([_RESULTS, *shifted]) + "\n",
-        DOCS / "what-reproduces.md": verdicts + "\n",
+        DOCS / "results.md": "\n\n".join([_RESULTS, *below]) + "\n",
+        DOCS / "what-reproduces.md": "\n\n".join([_VERDICTS, *verdicts]) + "\n",
     }
 
 
