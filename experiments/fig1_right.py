@@ -16,7 +16,7 @@ def run(*, quick: bool) -> lab.Result:
     found = pd.concat([nhanes.searched(model, numbers, quick) for model in (fig1_left.X, fig1_left.EG)])
     weight = float(nhanes.chosen(found, fig1_left.EG).name)
     more = [nhanes.measured(fig1_left.EG, weight, n, numbers, quick) for n in references]
-    return result(pd.concat([found, *more]), nhanes.table(quick).name)
+    return result(pd.concat([found, *more]), nhanes.described(quick))
 
 
 def result(found: pd.DataFrame, data: str) -> lab.Result:
@@ -48,7 +48,7 @@ def result(found: pd.DataFrame, data: str) -> lab.Result:
 def line(name: str, test: pd.Series, paper: float) -> dict[str, object]:
     mean, error = lab.mean(test)
     found = {"prior on": name, "λ": f"{test.name:g}", "ROC-AUC": mean, "ROC-AUC ±": error, "subsamples": len(test)}
-    return found | {"paper": str(paper), "ours − paper": mean - paper}
+    return found | {"paper": str(paper), "ours − paper": f"{mean - paper:+.4f}"}
 
 
 def draw(table: pd.DataFrame, counts: list[int]):

@@ -114,8 +114,9 @@ def _written(value: Any, error: Any) -> str:
         return str(value).replace("|", "\\|")
     if error is None or pd.isna(error):
         return f"{value:.3g}" if abs(value) < 10 else f"{value:.1f}"
-    digits = 1 if error >= 0.1 else 2 if error >= 0.01 or error == 0 else 1 - math.floor(math.log10(error))
-    return f"{value:.{digits}f} ± {error:.{digits}f}"
+    rounding = error <= 1e-6 * abs(value)
+    digits = 1 if error >= 0.1 else 2 if error >= 0.01 or rounding else 1 - math.floor(math.log10(error))
+    return f"{value:z.{digits}f} ± {error:.{digits}f}"
 
 
 def versions() -> str:
@@ -133,7 +134,7 @@ def versions() -> str:
 def write(name: str, result: Result, text: str) -> None:
     """results/NAME.csv, .md and .png."""
     RESULTS.mkdir(exist_ok=True)
-    result.table.to_csv(RESULTS / f"{name}.csv", index=False)
+    result.table.to_csv(RESULTS / f"{name}.csv", index=False, float_format="%.6g")
     (RESULTS / f"{name}.md").write_text(text, "utf-8")
     if result.figure is not None:
         result.figure.savefig(RESULTS / f"{name}.png", dpi=150)
@@ -141,19 +142,23 @@ def write(name: str, result: Result, text: str) -> None:
 
 def pages() -> dict[Path, str]:
     """docs/results.md, all pages of results one after the other, and docs/what-reproduces.md, their verdicts."""
-    found = {path.stem: path.read_text("utf-8") for path in sorted(RESULTS.glob("*.md"))}
-    benchmarks = [path.read_text("utf-8") for path in sorted((ROOT / "benchmarks" / "results").glob("*.md"))]
-    all_results = [_RESULTS, *(re.sub(r"\]\((\w+\.png)\)", r"](../results/\1)", text) for text in found.values())]
-    all_results += benchmarks
-    shifted = [re.sub(r"^(#+ )", r"#\1", text.strip(), flags=re.MULTILINE) for text in all_results[1:]]
-    lines = []
+    found = {path.stem: path.read_text("utf-8").strip() for path in sorted(RESULTS.glob("*.md"))}
+    lines: dict[bool, list[str]] = {True: [], False: []}
+    ordered: dict[bool, list[str]] = {True: [], False: []}
     for name, text in found.items():
         title, verdict, *_ = text.split("\n\n")
-        lines.append(f"| `{name}` | {title.removeprefix('# ')} | {verdict.strip('*')} |")
-    verdicts = "\n".join([_VERDICTS, "", "| script | what | found |", "|---|---|---|", *lines])
+        of_the_paper = verdict.startswith(("**Reproduces", "**In part", "**Does not reproduce"))
+        lines[of_the_paper].append(f"| `{name}` | {title.removeprefix('# ')} | {verdict.strip('*')} |")
+        ordered[of_the_paper].append(re.sub(r"\]\((\w+\.png)\)", r"](../results/\1)", text))
+    benchmarks = [path.read_text("utf-8").strip() for path in sorted((ROOT / "benchmarks" / "results").glob("*.md"))]
+    below = [
+        re.sub(r"^(#+ )", r"#\1", text, flags=re.MULTILINE) for text in (*ordered[True], *ordered[False], *benchmarks)
+    ]
+    header = ["| script | what | found |", "|---|---|---|"]
+    verdicts = ["## The paper's claims", "\n".join(header + lines[True]), "## Ours", "\n".join(header + lines[False])]
     return {
-        DOCS / "results.md": "\n\n".join([_RESULTS, *shifted]) + "\n",
-        DOCS / "what-reproduces.md": verdicts + "\n",
+        DOCS / "results.md": "\n\n".join([_RESULTS, *below]) + "\n",
+        DOCS / "what-reproduces.md": "\n\n".join([_VERDICTS, *verdicts]) + "\n",
     }
 
 
@@ -173,10 +178,10 @@ Integrated Gradients follow from the conversion: networks that were stripped wit
 classify nothing."""
 
 
-def figure(width: float = 6.4, height: float = 3.2, columns: int = 1) -> tuple[Figure, list[Any]]:
-    """An empty figure in inches and its axes, side by side."""
+def figure(width: float = 6.4, height: float = 3.2, columns: int = 1, rows: int = 1) -> tuple[Figure, list[Any]]:
+    """An empty figure in inches and its axes, row by row."""
     drawn = Figure(figsize=(width, height), layout="constrained")
-    axes = list(drawn.subplots(1, columns, squeeze=False).ravel())
+    axes = list(drawn.subplots(rows, columns, squeeze=False).ravel())
     for each in axes:
         each.spines[["top", "right"]].set_visible(False)
         each.tick_params(labelsize=8)

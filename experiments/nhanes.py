@@ -36,6 +36,11 @@ def table(quick: bool) -> TensorData:
     return procedural() if quick else nhanes()
 
 
+def described(quick: bool) -> str:
+    data = table(quick)
+    return f"{data.name}, {len(data)} rows × {data.inputs.shape[1]} features"
+
+
 def procedural(n: int = 1000, features: int = 20) -> TensorData:
     """A table of which three features tell; a tenth of the values is missing."""
     generator = torch.Generator().manual_seed(0)
