@@ -201,8 +201,8 @@ in per cent, mean over 10, 20, 30, 50, 70 and 90 % of the patches or words taken
 alone left (insertion, higher is better), in the order of the attribution, equally many for every method. Patches
 become the mean colour, words are masked. The completeness error is relative to the root mean square of F(x) − F(0).
 Lifts are made at the scale of the training inputs, of a trained network (lifted after training) or of one that is
-trained then. Gradient × rollout does not add up. Networks are small and trained briefly on two thousand samples: compare within a
-set, not with what such networks can reach. λ of the priors was chosen among two with the first seed on 500 further
-samples of the training set, and so were the learning rate, the same for all, and the form of the positions of the
-networks built so. The texts are docstrings of Python's standard library; their shortcut is a word at a random place
-that names the class, that of images a patch in a corner."""
+trained then. Gradient × rollout does not add up. Networks are small and trained briefly on two thousand samples:
+compare within a set, not with what such networks can reach. λ of the priors was chosen among two with the first seed on
+500 further samples of the training set, and so were the learning rate, the same for all, and the form of the positions
+of the networks built so. The texts are docstrings of Python's standard library; their shortcut is a word at a random
+place that names the class, that of images a patch in a corner."""
