@@ -120,10 +120,10 @@ def examine(name: str) -> Iterator[dict[str, Any]]:
     judged, _ = photos("val", JUDGE)
     wanted = outputs(model, judged)
     start = time.process_time()
-    conversion = to_xdnn(model, x[:2], calibration=x[SETTLE:])
+    conversion = to_xdnn(model, x[:2], calibration=x[SETTLE:], how="calibrate")
     seconds = time.process_time() - start
     made = outputs(conversion.model.eval(), judged)
-    stripped = outputs(to_xdnn(model, x[:8]).model.eval(), judged)
+    stripped = outputs(to_xdnn(model, x[:8], how="strip").model.eval(), judged)
     spread = (wanted - wanted.mean(0)).norm()
     yield {
         "seconds": seconds,

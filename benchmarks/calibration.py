@@ -46,7 +46,7 @@ def measured(name: str) -> dict[str, Any]:
     x, labels = torch.stack([image for image, _ in judged]), torch.tensor([int(label) for _, label in judged])
     network = get_model(name, weights="default").eval()
     start = time.process_time()
-    conversion = axiograd.to_xdnn(network, images[:2], calibration=images)
+    conversion = axiograd.to_xdnn(network, images[:2], calibration=images, how="calibrate")
     seconds = round(time.process_time() - start)
     before, after = (outputs(model, x) for model in (network, conversion.model.eval()))
     line: dict[str, Any] = {"calibrate": calibrate, "judge": len(judged), "cpu_seconds": seconds}

@@ -54,7 +54,7 @@ def measured(name: str) -> dict[str, float]:
     images, x = photos(name, "calibrate", CALIBRATE), photos(name, "judge", JUDGE)
     with torch.no_grad():
         target = network(x).argmax(1)
-    calibrated = axiograd.to_xdnn(network, images[:2], calibration=images).model
+    calibrated = axiograd.to_xdnn(network, images[:2], calibration=images, how="calibrate").model
     lifted = axiograd.to_xdnn(network, images[:16], how="lift").model
     plain, read, lift = (
         torch.cat([method(model).attribute(x[i : i + 1], target[i : i + 1]) for i in range(len(x))])

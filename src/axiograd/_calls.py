@@ -83,11 +83,14 @@ class Call:
         if not self.slots:
             values = [*self.positional[: self.n_inputs], *self.keyword.values()]
             kinds = [str(v.dtype) if isinstance(v, Tensor) else type(v).__name__ for v in values]
-            remedy = (
-                "Make tensors of NumPy arrays with torch.from_numpy."
-                if any(isinstance(v, np.ndarray) for v in values)
-                else "For token ids, attribute to their embeddings: layer= with its name, or inputs_embeds=."
-            )
+            remedy = "For token ids, attribute to their embeddings: layer= with its name, or inputs_embeds=."
+            if any(isinstance(v, np.ndarray) for v in values):
+                remedy = "Make tensors of NumPy arrays with torch.from_numpy."
+            elif any(isinstance(v, Mapping) for v in values):
+                remedy = (
+                    "A dict is passed by itself, inputs={…}, and becomes keyword arguments; where forward takes a dict "
+                    "as its one argument, the model is `lambda **inputs: model(inputs)`."
+                )
             raise InputError(
                 f"no floating-point tensor among the inputs ({', '.join(kinds) or 'none given'}): gradients need one. "
                 + remedy
@@ -484,8 +487,8 @@ def select(output: Any, target: Target, batch: int) -> Tensor:
     if target is None:
         if tensor.numel() != batch:
             raise TargetError(
-                f"target is missing: the output has shape {tuple(tensor.shape)}, which is not one scalar per sample. "
-                "Give target= a class index, one index per sample, a callable, or 'all'."
+                f"target is missing: the output of each sample has shape {tuple(tensor.shape[1:])}, which is not one "
+                "scalar. Give target= a class index, one index per sample, a callable, or 'all'."
             )
         return tensor.reshape(batch)
     if type(target) is int and tensor.dim() == 2 and 0 <= target < tensor.shape[1]:  # noqa: PLR2004 - the usual case
@@ -517,10 +520,13 @@ def _indices(target: Any, batch: int, output: Tensor) -> Tensor:
     if len(indices) not in {1, batch}:
         raise TargetError(f"{len(indices)} targets for {batch} samples: give one, or one per sample.")
     if indices.dim() != 2 or indices.shape[1] != output.dim() - 1:  # noqa: PLR2004  # rows of indices
+        # Not the output's whole shape: a path method has every sample there many times.
+        advice = " If the input is one sample, its batch dimension is missing: x[None]." if output.dim() == 1 else ""
+        if isinstance(target, tuple):
+            advice += f" Baselines are given by name: baselines={target!r}."
         raise TargetError(
-            f"target {target!r} has {indices.shape[-1]} index per sample, but an output of shape "
-            f"{tuple(output.shape)} needs {output.dim() - 1}."
-            + (" If the input is one sample, its batch dimension is missing: x[None]." if output.dim() == 1 else "")
+            f"target {target!r} has {indices.shape[-1]} {'index' if indices.shape[-1] == 1 else 'indices'}, but the "
+            f"output of each sample has shape {tuple(output.shape[1:])} and needs {output.dim() - 1}.{advice}"
         )
     return indices
 
@@ -534,8 +540,8 @@ def _indexed(output: Tensor, indices: Tensor) -> Tensor:
     if wrong.any():
         sample = int(wrong.nonzero()[0])
         raise TargetError(
-            f"target {indices[sample].tolist()} of sample {sample} is out of range for an output of shape "
-            f"{tuple(output.shape)}: indices run from 0 to {(sizes - 1).tolist()}."
+            f"target {indices[sample].tolist()} of sample {sample} is out of range, as each sample's output has shape "
+            f"{tuple(output.shape[1:])}: indices run from 0 to {(sizes - 1).tolist()}."
         )
     samples = torch.arange(len(output), device=output.device)
     return output[(samples, *(column.expand(len(output)) for column in indices.unbind(1)))]

@@ -18,6 +18,7 @@ from torch.export import ExportedProgram
 from torch.nn.parameter import is_lazy
 
 from axiograd._functions import global_values, own_values
+from axiograd._user_code import line_of
 from axiograd.errors import InputError
 
 #: Threads that share a model take turns: held while it is traced, which swaps its parameters for fake ones, while it is
@@ -306,19 +307,29 @@ def _teach_cond() -> None:
     cond._dispatch_cache.clear()  # noqa: SLF001
 
 
-def fails_itself(error: Exception) -> InputError:
-    """What is said where the model does not run at all."""
-    return InputError(f"the model fails on the example inputs: {type(error).__name__}: {error}")
-
-
-def wrong_format(model: Callable[..., Any], tensors: Sequence[Tensor], error: Exception) -> InputError | None:
-    """What to do about inputs in another precision than the parameters, None if that is not the trouble."""
+def why_it_fails(model: Callable[..., Any], tensors: Sequence[Tensor], error: Exception) -> InputError:
+    """What to do about inputs on which a model does not run: another precision, a dict, or what it says itself."""
     given = {x.dtype for x in tensors}
-    own = {p.dtype for module in modules_behind(model) for p in module.parameters() if p.is_floating_point()}
-    if not own or given <= own or isinstance(error, torch.OutOfMemoryError):
-        return None
-    inputs, parameters = (" and ".join(sorted(map(str, formats))) for formats in (given, own))
-    return InputError(
-        f"the model fails on inputs of {inputs}, its parameters being {parameters} ({error}): convert one of them, for "
-        "example inputs.to(next(model.parameters()).dtype)."
-    )
+    weights = [p for module in modules_behind(model) for p in module.parameters()]
+    own = {p.dtype for p in weights if p.is_floating_point()}
+    if own and not given <= own:
+        inputs, parameters = (" and ".join(sorted(map(str, formats))) for formats in (given, own))
+        return InputError(
+            f"the model fails on inputs of {inputs}, its parameters being {parameters} ({error}): convert one of them, "
+            "for example inputs.to(next(model.parameters()).dtype)."
+        )
+    if any(p.is_inference() for p in weights):
+        return InputError(
+            "the model was made inside torch.inference_mode(), so its parameters have no gradients: build and load it "
+            "outside of it."
+        )
+    place = f", at {line}" if (line := line_of(error)) else ""
+    # Not the shape of the batch: a path method has every sample in it many times.
+    said = f"the model fails on samples of shape {', '.join(str(tuple(x.shape[1:])) for x in tensors)}"
+    said = f"{said}{place}: {type(error).__name__}: {(str(error).splitlines() or ['no message'])[0].rstrip('.')}."
+    if isinstance(error, TypeError) and "unexpected keyword argument" in str(error):
+        said += (
+            " A dict of inputs becomes keyword arguments; where forward takes a dict as its one argument, pass "
+            "`lambda **inputs: model(inputs)` or a module that does the same."
+        )
+    return InputError(said)

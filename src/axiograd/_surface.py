@@ -4,6 +4,7 @@
 
 from axiograd import (
     datasets as datasets,
+    layers as layers,
     metrics as metrics,
     models as models,
     priors as priors,

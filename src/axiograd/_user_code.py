@@ -106,6 +106,12 @@ def run(what: str, code: Callable[[], T]) -> T:
         raise ConfigurationError(f"{what} raised {type(error).__name__}{line}: {error}") from error
 
 
+def line_of(error: BaseException) -> str:
+    """The user's own line that an error comes from, as "net.py:12"; "" where there is none."""
+    own = [f for f in traceback.extract_tb(error.__traceback__) if _is_users(Path(f.filename).absolute())]
+    return f"{own[-1].filename}:{own[-1].lineno}" if own else ""
+
+
 def _written(found: Any) -> Any:
     """The function or class behind partials and decorators."""
     while isinstance(found, functools.partial):

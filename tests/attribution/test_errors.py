@@ -22,15 +22,15 @@ NETWORK, X = build("linear")
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        (None, r"target is missing.*\(4, 3\)"),
-        (3, r"\[3\] of sample 0 is out of range.*\(4, 3\)"),
+        (None, r"target is missing.*\(3,\)"),
+        (3, r"\[3\] of sample 0 is out of range.*\(3,\)"),
         (-1, "out of range"),
         (torch.tensor([0, 1, 2, 7]), r"\[7\] of sample 3"),
         (torch.tensor([0, 1]), "2 targets for 4 samples"),
         (torch.zeros(4, 3, dtype=torch.long), r"shape \(4, 3\)"),
         (torch.zeros(4), "float32"),
         (torch.ones(4, dtype=torch.bool), "bool"),
-        ((0, 1), r"2 index per sample.*needs 1"),
+        ((0, 1), r"2 indices.*needs 1\. Baselines are given by name"),
         ([(0,), (1, 2), (0,), (0,)], "of one length"),
         ([0, 1, 2], "3 targets for 4 samples"),
         ("logit", "'logit'"),
@@ -144,9 +144,51 @@ def test_inputs_in_another_precision_than_the_parameters(method, dtype):
             method(network).attribute(x.to(dtype), 0)
 
 
-def test_errors_of_the_model_itself_stay_as_they_are():
-    with pytest.raises(RuntimeError, match="mat1 and mat2 shapes cannot be multiplied"):
-        axiograd.Gradient(NETWORK).attribute(X[:, :3], 0)
+@pytest.mark.parametrize("method", [axiograd.XGradient, axiograd.IntegratedGradients, axiograd.Gradient])
+def test_wrong_shapes_are_input_errors_everywhere(method):
+    with pytest.raises(InputError, match=r"samples of shape \(3,\).*mat1 and mat2 shapes cannot be multiplied"):
+        method(NETWORK).attribute(X[:, :3], 0)
+    with pytest.raises(InputError, match="mat1 and mat2 shapes cannot be multiplied"):
+        axiograd.verify(NETWORK, X[:, :3])
+
+
+def test_errors_of_the_users_own_kind_stay_as_they_are():
+    class StopHereError(RuntimeError):
+        pass
+
+    def model(x):
+        raise StopHereError("now")
+
+    with pytest.raises(StopHereError, match="now"):
+        axiograd.Gradient(model).attribute(X, 0)
+
+
+def test_an_error_in_forward_has_its_line():
+    def model(x):
+        return x @ torch.ones(2, dtype=x.dtype)
+
+    with pytest.raises(InputError, match=rf"test_errors\.py:{model.__code__.co_firstlineno + 1}: RuntimeError"):
+        axiograd.Gradient(model).attribute(X, 0)
+
+
+class TakesADict(nn.Module):
+    def forward(self, batch):
+        return batch["x"].square().sum(1)
+
+
+@pytest.mark.parametrize("method", [axiograd.XGradient, axiograd.Gradient])
+@pytest.mark.parametrize("inputs", [{"x": X}, ({"x": X},)])
+def test_a_forward_that_takes_a_dict(method, inputs):
+    with pytest.raises(InputError, match=r"becomes? keyword arguments.*model\(inputs\)"):
+        method(TakesADict()).attribute(inputs)
+    assert method(lambda **inputs: TakesADict()(inputs)).attribute({"x": X})["x"].shape == X.shape
+
+
+def test_a_model_made_in_inference_mode():
+    with torch.inference_mode():
+        network = nn.Linear(7, 3, bias=False)
+    with pytest.raises(InputError, match=r"made inside torch\.inference_mode"):
+        axiograd.InputXGradient(network).attribute(X.float(), 0)
 
 
 @pytest.mark.parametrize("count", [10.0, "10", True, 0, None, [3]])

@@ -34,7 +34,7 @@ def test_exit_codes():
     [
         ("fails", "mine.py:fails raised ValueError, line 29: no luck today"),
         ("leaves", "raised SystemExit, line 33: 7"),
-        ("a_list", "made a list: expected a torch.nn.Module"),
+        ("a_list", "must make a torch.nn.Module, not list"),
         ("number", "is of type int"),
         ("nothing", "has no 'nothing'"),
         ("Raises", "not today"),
@@ -67,7 +67,10 @@ def test_a_model_that_raises_while_it_is_explained(mine, table):
     options = ("--drop", "id,ill", "--missing", "zero", "-m", "gradient")
     done = axiograd("explain", f"{mine}:Raises", table, *options)
     assert (done.code, done.out) == (2, "")
-    assert "RuntimeError: not today (--debug shows where)" in done.err
+    source = mine.read_text()
+    line = 1 + source[: source.index("not today")].count("\n")
+    assert "RuntimeError: not today (" in done.err
+    assert f"mine.py:{line};" in done.err
 
 
 def test_debug_shows_the_traceback_wherever_it_stands(mine):

@@ -35,6 +35,20 @@ def test_json():
     assert [v["parameters"] for v in certificate["violations"]] == [[f"{i}.bias"] for i in (0, 2, 4, 6)]
 
 
+def test_conversion_is_not_suggested_for_a_wrong_gradient(file, tmp_path):
+    (tmp_path / "wrong.py").write_text(
+        "import torch\n\n\nclass Twice(torch.autograd.Function):\n"
+        "    @staticmethod\n    def forward(ctx, x):\n        return 2 * x\n\n"
+        "    @staticmethod\n    def backward(ctx, gradient):\n        return gradient\n\n\n"
+        "class Model(torch.nn.Module):\n    def forward(self, x):\n        return Twice.apply(x)\n"
+    )
+    done = run(app, ["check", f"{tmp_path / 'wrong.py'}:Model", "--shape", "4"])
+    assert done.exit_code == 1
+    assert "is not that of its forward pass" in done.stdout
+    assert "convert" not in done.stderr
+    assert "axiograd convert" in run(app, ["check", f"{file}:build"]).stderr
+
+
 def test_biases_that_start_at_zero_do_not_count_as_none():
     """SqueezeNet's biases are initialised with zero: the question is about the architecture."""
     no = run(app, ["check", "squeezenet1_1", "--shape", "3,63,63", "--json"])
@@ -93,7 +107,7 @@ def test_bias_before_any_training(file, tmp_path):
     words = ["check", f"{file}:build", "--bias", "--examples", str(table), "--json"]
     found = json.loads(run(app, words, catch_exceptions=False).stdout)
     assert [name for name, _ in found["layers"]] == ["0"]
-    assert {cost["how"] for cost in found["costs"]} == {"strip", "calibrated strip", "lift"}
+    assert {cost["how"] for cost in found["costs"]} == {"strip", "carry", "calibrate", "lift"}
     assert found["recommendation"].startswith("The constants carry")
     with pytest.raises(ConfigurationError, match="give both or neither"):
         run(app, ["check", f"{file}:build", "--bias"], catch_exceptions=False)

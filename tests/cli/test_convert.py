@@ -103,6 +103,22 @@ def test_a_strip_is_fitted_to_its_examples(tmp_path, monkeypatch):
     assert axiograd("check", file).code == 0
 
 
+@pytest.mark.parametrize("with_examples", [True, False])
+def test_preprocessing_is_kept_in_the_file(mine, photos, tmp_path, with_examples):
+    file = tmp_path / "x.safetensors"
+    options = ("--preprocess", "squeezenet", "--size", "16")
+    examples = ("--examples", photos) if with_examples else ("--shape", "3,16,16")
+    done = axiograd("convert", f"{mine}:build", "--how", "lift", "-o", file, *options, *examples)
+    assert done.code == 0, done.err
+    said = "short side 16, centre crop 16, BGR, values 0 to 255, minus (103.939, 116.779, 123.68)"
+    assert str(library.load(f"{mine}:build", file).pixels) == said
+    call = (f"{mine}:build", "--weights", file, photos, "--no-figures", "--json")
+    for size in ("16", "18"):
+        done = axiograd("explain", *call, "-o", tmp_path / size, *(() if size == "16" else ("--size", size)))
+        assert done.json["preprocessing"] == said.replace(" 16,", f" {size},")
+    assert axiograd("check", f"{mine}:build", "--weights", file).code == 0
+
+
 def test_a_strip_that_is_not_fitted_says_why(tmp_path):
     code = "from torch import nn\nbuild = lambda: nn.Sequential(nn.Linear(5, 4), nn.LayerNorm(4), nn.Linear(4, 2))\n"
     (tmp_path / "smooth.py").write_text(code)

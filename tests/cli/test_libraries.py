@@ -6,7 +6,9 @@ import pytest
 import torch
 from torch import nn
 
+import axiograd as library
 from axiograd import export_pt2
+from axiograd.datasets import Preprocess
 from axiograd.loading import libraries
 from axiograd.loading.libraries import about, build
 from support.command import axiograd
@@ -52,6 +54,16 @@ def test_a_folder_of_hugging_face(photos, tmp_path):
     assert not done.json["preprocessing_is_a_guess"]
     assert done.json["trained"]
     assert {each["name"] for each in done.json["samples"][0]["top"]} == {"cat", "dog", "owl"}
+    # A converted file says the same of itself.
+    file = tmp_path / "x.safetensors"
+    done = axiograd("convert", f"hf:{tmp_path / 'vit'}", "--how", "lift", "--examples", photos, "-o", file)
+    assert done.code == 0, done.err
+    loaded = library.load(f"hf:{tmp_path / 'vit'}", file)
+    assert loaded.classes == ("cat", "dog", "owl")
+    assert loaded.pixels.transform == Preprocess(36, 32, (0.5,) * 3, (0.25,) * 3)
+    done = axiograd("explain", f"hf:{tmp_path / 'vit'}", "--weights", file, photos, *options)
+    assert {each["name"] for each in done.json["samples"][0]["top"]} == {"cat", "dog", "owl"}
+    assert not done.json["preprocessing_is_a_guess"]
     squashed = libraries._from_processor(said | {"size": {"height": 32, "width": 32}, "do_center_crop": False})
     assert squashed.guessed
 

@@ -111,7 +111,7 @@ def test_an_explanation_shows_the_image_beside_its_map():
 def test_results_say_what_they_are():
     net = torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.ReLU())
     x = torch.randn(3, 4)
-    assert "strip" in axiograd.to_xdnn(net, x)._repr_html_()
+    assert "strip" in axiograd.to_xdnn(net, x, how="strip")._repr_html_()
     assert "degree" in axiograd.verify(net, x)._repr_html_()
     assert "completeness" in axiograd.InputXGradient(net).completeness(x, target=0)._repr_html_()
     assert repr(axiograd.IntegratedGradients(net, 16)) == "IntegratedGradients(Sequential, n_steps=16)"

@@ -82,7 +82,7 @@ def test_one_pass_learns_the_teachers_integrated_gradients():
     torch.manual_seed(0)
     teacher = nn.Sequential(nn.Conv2d(2, 6, 3), nn.ReLU(), nn.Flatten(), nn.Linear(96, 3)).eval()
     x = torch.rand(100, 2, 6, 6)
-    student = axiograd.to_xdnn(teacher, x[:2], calibration=x).model
+    student = axiograd.to_xdnn(teacher, x[:2], calibration=x, how="calibrate").model
     what = TaughtAttributions(weight=2.0, steps=16, window=2)
     fresh = torch.rand(30, 2, 6, 6)
     chosen = teacher(fresh).argmax(1)

@@ -21,14 +21,17 @@ from axiograd._state import (
     compiled_from,
     preserved_buffers,
     running_eagerly,
+    why_it_fails,
     with_buffers,
-    wrong_format,
 )
 from axiograd.attribution.sums import FINE
 from axiograd.errors import DisconnectedError, InputError, NotFiniteError
 
 #: From the model's output to its scores, ``[batch]`` or ``[batch, n]``.
 Score: TypeAlias = Callable[[Any], Tensor]
+
+#: What torch raises for inputs that a layer cannot take.
+_OF_WRONG_INPUTS = (RuntimeError, TypeError, ValueError, IndexError)
 
 #: Outputs whose gradients are computed in one batched backward pass when the target is "all".
 _OUTPUTS_AT_ONCE = 64
@@ -54,19 +57,17 @@ def run(model: Model, arguments: Call, features: Sequence[Tensor]) -> Any:
     compiled = compiled_from(model) is not None
     try:
         return arguments.call(model, [x if compiled and x.is_leaf else x.clone() for x in features])
-    except RuntimeError as error:
-        wrong = wrong_format(model, features, error) or without_batch(model, arguments)
-        if wrong is None:
+    except (RuntimeError, TypeError, ValueError, IndexError) as error:
+        if type(error) not in _OF_WRONG_INPUTS:  # a user's own, and out of memory
             raise
-        raise wrong from error
+        raise without_batch(model, arguments) or why_it_fails(model, features, error) from error
 
 
 def without_batch(model: Model, arguments: Call) -> InputError | None:
     """What to do about one sample that is not in a batch, None if the model fails on a batch of it too."""
     features = arguments.features
     with suppress(Exception), attribution_pass(model, features[0].device, create_graph=False, preserve=True):
-        with torch.no_grad():
-            arguments.call(model, [x[None].clone() for x in features])
+        arguments.call(model, [x.detach().requires_grad_()[None].clone() for x in features])
         shapes = ", ".join(str(tuple(x.shape)) for x in features)
         return InputError(
             f"the batch dimension is missing: the model fails on an input of shape {shapes}, and takes it as a batch "

@@ -134,7 +134,7 @@ class XGradient(SinglePass):
         return (
             f"{mode}X-Gradient is exact only for homogeneous models, and this one{what} is not certified.\n"
             f"{certificate}\n"
-            "Convert it with axiograd.to_xdnn(model, example_inputs), or use InputXGradient or IntegratedGradients."
+            "Convert it with axiograd.to_xdnn(model, examples), or use InputXGradient or IntegratedGradients."
         )
 
     def _read_baselines(self, baselines: Any, arguments: Call) -> tuple[Tensor, ...]:

@@ -93,8 +93,11 @@ def sentence(error: BaseException) -> str:
         return str(error)
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}."
+    from axiograd._user_code import line_of
+
     lines = str(error).strip().splitlines() or ["no message"]
-    return f"{type(error).__name__}: {lines[0]} (--debug shows where)"
+    place = f"{line}; " if (line := line_of(error)) else ""
+    return f"{type(error).__name__}: {lines[0]} ({place}--debug shows the traceback)"
 
 
 def _has_spoken(error: BaseException | None) -> bool:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from axiograd.cli.inputs import Given
     from axiograd.cli.samples import Samples
 
+#: Kinds of violations that the user's own code has to lose first.
+_BEYOND_CONVERSION = {"gradient", "export"}
+
 
 def check(
     context: typer.Context,
@@ -85,13 +88,15 @@ def check(
         model = given.model.train(train)
         if given.trained is False and given.base == spec:
             _fill_zeros(model)
+        if shape is None and given.recipe is not None:
+            shape = ",".join(map(str, given.recipe.shape))
         certificate = certify(model, example_input(model, shape))
         output.answer(certificate.to_json())
         show_certificate(output.console, certificate, every=every)
         zero = [name for name, p in model.named_parameters() if name.endswith("bias") and not p.any()]
         if certificate.ok and zero:
             output.note(f"{len(zero)} biases are zero at present, as {zero[0]}; once trained, they would break it.")
-        if not certificate.ok:
+        if not certificate.ok and not _BEYOND_CONVERSION & {each.kind for each in certificate.violations}:
             output.note(f"Make it one: {suggestion(context.params, 'convert', out='FILE.safetensors')}")
     raise typer.Exit(0 if certificate.ok else 1)
 

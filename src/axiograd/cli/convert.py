@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from axiograd.loading.converted import BuildRecipe
 
 _VIOLATIONS = 3
+_IMAGES = 4  # dimensions of a batch of them
 #: Example inputs that a conversion walks through, and those that a strip is fitted to.
 _EXAMPLES, _FITTED = 16, 160
 #: Below this share of unchanged top classes, a converted model is not ready for use.
@@ -83,26 +84,28 @@ def convert(
             raise ConfigurationError(f"{weights or spec} has been converted by {made.how} already.")
         if made is not None:  # what training wrote knows its model and its table
             spec, weights, given, table = made.spec, made.weights, {**made.settings, **given}, made.table
+        said = bare.known or bare.pixels is not None or any(reading.given.values())
+        pixels = bare.prepared(reading) if said else None
         if examples is None:
             x, source = example_input(model, shape), "random inputs from the standard normal distribution"
         else:
             samples = read_inputs(bare, examples, reading)
             _, x, source = spread(samples, model, n_examples or (_FITTED if how == "strip" else _EXAMPLES))
             table = table if samples.table is None else samples.table.stored or table
+            pixels = samples.pixels
         images, x = x, x[:_EXAMPLES]
         before = certify(model, x)
         conversion, unfitted = _convert(model, x, images if examples is not None else None, how)
         recipe = BuildRecipe(
             spec=spec,
-            how=cast("Literal['strip', 'lift']", how),
+            how="calibrate" if unfitted is None else cast("Literal['strip', 'lift']", how),
             shape=tuple(x.shape[1:]),
             settings=_settings(spec, weights if made is None else None, given),
             weights=weights,
             examples=source,
             table=table,
-            pixels={} if made is None else made.pixels,
-            classes=() if made is None else made.classes,
-            calibrated=unfitted is None,
+            pixels={} if pixels is None or x.dim() != _IMAGES else pixels.to_dict(),
+            classes=bare.classes,
         )
         save(out, conversion.model, recipe)
         _check_again(spec, out, given, conversion, x)
@@ -144,7 +147,7 @@ def _convert(model: nn.Module, x: Tensor, images: Tensor | None, how: str) -> tu
     why = ""
     if how == "strip" and images is not None and len(images) > _EXAMPLES:
         try:
-            return to_xdnn(model, x, calibration=images), None
+            return to_xdnn(model, x, calibration=images, how="calibrate"), None
         except (ConversionError, InputError) as error:
             why = str(error)
     return to_xdnn(model, x, how=cast("Literal['strip', 'lift']", how)), why

@@ -56,9 +56,7 @@ class Given(Loaded):
 
     def prepared(self, options: PixelOptions) -> Prepared:
         """How images become inputs: as the options say, or else as the model's file says, or as is guessed."""
-        if self.pixels is not None and not any(options.given.values()):
-            return self.pixels
-        return choose(self.base, self.model, known=self.known, **options.given)
+        return choose(self.base, self.model, known=self.known, stored=self.pixels, **options.given)
 
 
 def choose(
@@ -66,25 +64,27 @@ def choose(
     model: nn.Module,
     *,
     known: bool = False,
+    stored: Prepared | None = None,
     preset: str | None = None,
     size: int | None = None,
     mean: str | None = None,
     std: str | None = None,
 ) -> Prepared:
-    """What the options say, else what the `known` weights of the model were trained with, else a guess.
+    """What the options say, else what is `stored`, else what the `known` weights were trained with, else a guess.
 
     >>> print(choose("squeezenet1_1", nn.Conv2d(3, 8, 3), known=True, size=64))
     short side 64, centre crop 64, BGR, values 0 to 255, minus (103.939, 116.779, 123.68)
     """
-    try:
-        shape = guess_shape(model)
-    except ConfigurationError:
-        shape = (_RGB,)
-    grey = shape[0] == 1
-    named = preset or OF_MODEL.get(spec.removeprefix("x"), "pixels" if grey else "imagenet")
-    if named not in PRESETS:
-        raise ConfigurationError(f"--preprocess {named}: {choose_from(named, PRESETS)}.")
-    transform = PRESETS[named]
+    if stored is None:
+        try:
+            shape = guess_shape(model)
+        except ConfigurationError:
+            shape = (_RGB,)
+        named = OF_MODEL.get(spec.removeprefix("x"), "pixels" if shape[0] == 1 else "imagenet")
+        stored = Prepared(PRESETS[named], grey=shape[0] == 1, guessed=not known)
+    if preset is not None and preset not in PRESETS:
+        raise ConfigurationError(f"--preprocess {preset}: {choose_from(preset, PRESETS)}.")
+    transform = PRESETS[preset] if preset else stored.transform
     if mean is not None or std is not None:
         centre, spread = _numbers("--mean", mean, 0.0), _numbers("--std", std, 1.0)
         if min(spread) <= 0:
@@ -92,7 +92,7 @@ def choose(
         transform = replace(transform, mean=centre, std=spread, white=1.0, bgr=False)
     if size is not None:
         transform = replace(transform, resize=size, crop=size)
-    return Prepared(transform, grey, guessed=not (known or preset or mean or std))
+    return Prepared(transform, stored.grey, guessed=stored.guessed and not (preset or mean or std))
 
 
 def _numbers(option: str, given: str | None, default: float) -> tuple[float, ...]:

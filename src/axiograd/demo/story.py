@@ -152,7 +152,7 @@ def refused(model: nn.Module, data: Data) -> Certificate:
 
 def converted(model: nn.Module, data: Data) -> Conversion:
     """The same network as an X-DNN."""
-    return to_xdnn(model, normalised(data.train.inputs[:64]))
+    return to_xdnn(model, normalised(data.train.inputs[:64]), how="strip")
 
 
 def compare(model: nn.Module, data: Data, n: int = 32) -> Speed:

@@ -296,7 +296,7 @@ def _certified(model: Model, inputs: Inputs, baseline: Any, additional: Any, arg
     if not certificate.ok:
         raise NotHomogeneousError(
             f"only a homogeneous model has Integrated Gradients as one graph, and this one is not certified.\n"
-            f"{certificate}\nConvert it first: axiograd.to_xdnn(model, example_inputs).model, or "
-            "`axiograd convert SPEC -o FILE.safetensors`."
+            f"{certificate}\nConvert it first: axiograd.to_xdnn(model, examples).model, or "
+            "`axiograd convert SPEC -o FILE.safetensors --examples FOLDER`."
         )
     return certificate

@@ -19,13 +19,12 @@ from axiograd._state import (
     describe_mode,
     describe_model,
     draws_noticed,
-    fails_itself,
     preserved_buffers,
     require_shapes,
     runnable,
     unwrap,
+    why_it_fails,
     with_buffers,
-    wrong_format,
 )
 from axiograd._typing import Inputs
 from axiograd.homogeneity.certificate import Certificate, Violation
@@ -183,7 +182,7 @@ def _first_run(model: Callable[..., Any], arguments: Leaves) -> _FirstRun:
         hidden = dict.fromkeys([f for f in own if not f.__module__.startswith("torch.")] + entered)
         return _FirstRun(tuple(hidden), frozenset(s.variable.data_ptr() for s in steps if hasattr(s, "variable")))
     scaled = [leaf.value for leaf in arguments.leaves if leaf.scales]
-    raise wrong_format(model, scaled, errors[-1]) or fails_itself(errors[-1]) from errors[-1]
+    raise why_it_fails(model, scaled, errors[-1]) from errors[-1]
 
 
 def _differentiable(arguments: Leaves) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -31,6 +31,7 @@ from axiograd._state import (
     require_shapes,
     running_eagerly,
     unwrap,
+    why_it_fails,
     with_buffers,
 )
 from axiograd._typing import Inputs, Target
@@ -124,7 +125,10 @@ def verify(
     with torch.inference_mode(mode=False), attributes_restored(model), quiet_and_eager():
         probe = Probe(model, arguments).in_double()
         x = probe.directions()
-        base = probe.matrix(x, target)
+        try:
+            base = probe.matrix(x, target)
+        except (RuntimeError, TypeError, ValueError, IndexError) as error:
+            raise why_it_fails(probe.model, x, error) from error
         if not bool(base.isfinite().all()):
             raise NotFiniteError("the model's output on these inputs has NaN or Inf in it: nothing to measure.")
         scaled = {alpha: probe.matrix([alpha * d for d in x], target) for alpha in ALPHAS}

@@ -50,7 +50,7 @@ def rebuild(model: nn.Module, recipe: BuildRecipe, path: str | Path) -> nn.Modul
     example = torch.randn(2, *recipe.shape, generator=generator).to(like_of(model).dtype)
     if recipe.how == "trained":
         converted: nn.Module = model.eval()
-    elif recipe.calibrated:
+    elif recipe.how == "calibrate":
         converted = calibrated_layout(model.eval(), example)
     else:
         converted = to_xdnn(model.eval(), example, how=recipe.how).model

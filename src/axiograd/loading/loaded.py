@@ -10,10 +10,10 @@ from typing import Any
 
 from torch import nn
 
-from axiograd.datasets import Preprocess, Schema
+from axiograd.datasets import Schema
 from axiograd.errors import ConfigurationError, StorageError
 from axiograd.loading.converted import BuildRecipe
-from axiograd.loading.libraries import about, build, library_of
+from axiograd.loading.libraries import about, library_of
 from axiograd.loading.prepared import Prepared
 from axiograd.loading.specs import load_model
 from axiograd.models import list_weights
@@ -71,15 +71,13 @@ def load(
     base, named = (spec, weights) if recipe is None else (recipe.spec, recipe.weights)
     trained = True if named is not None else (None if ":" in base else False)
     names = {name for each in list_weights(base) for name in (each.name, each.file, "default")}
-    pixels = _pixels(recipe, file)
-    classes: tuple[str, ...] = ()
+    pixels, classes = _pixels(recipe, file), recipe.classes if recipe is not None else ()
     if library_of(base):
-        said, classes = about(base, model if recipe is None else build(base, recipe.settings), named)
         trained = True if base.startswith("hf:") else bool(named)
-        pixels = pixels or said
+        if recipe is None:
+            pixels, classes = about(base, model, named)
     if spec.endswith(".pt2") and ":" not in spec:
         trained = None
-    classes = classes if recipe is None else recipe.classes
     return Loaded(spec, model, base, trained, named in names, recipe, schema_of(recipe, file), pixels, classes)
 
 
@@ -98,6 +96,6 @@ def _pixels(recipe: BuildRecipe | None, path: str | Path) -> Prepared | None:
     if recipe is None or not recipe.pixels:
         return None
     try:
-        return Prepared(Preprocess.from_dict(recipe.pixels), grey=recipe.shape[0] == 1)
+        return Prepared.from_dict(recipe.pixels, grey=recipe.shape[0] == 1)
     except (ValueError, TypeError, KeyError) as error:
         raise StorageError(f"{path} has a recipe that cannot be read: {str(error)[:200].rstrip('.')}.") from error

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
@@ -27,6 +27,16 @@ class Prepared:
         if self.grey:
             return self.transform(image.convert("L").convert("RGB"), seed)[:1]
         return self.transform(image, seed)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For a file's header; whether it is grey is told by the shape of the model's inputs."""
+        return self.transform.to_dict() | ({"guessed": True} if self.guessed else {})
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any], *, grey: bool) -> Prepared:
+        """What `to_dict` gave."""
+        transform = {name: value for name, value in content.items() if name != "guessed"}
+        return cls(Preprocess.from_dict(transform), grey, guessed=bool(content.get("guessed")))
 
     @property
     def zero(self) -> str:

@@ -113,7 +113,7 @@ def _build(spec: str, settings: Mapping[str, Any]) -> nn.Module:
     found = load(spec)
     model = found if isinstance(found, nn.Module) else run(spec, lambda: found(**settings))
     if not isinstance(model, nn.Module):
-        raise ConfigurationError(f"{spec} made a {type(model).__name__}: expected a torch.nn.Module.")
+        raise ConfigurationError(f"{spec} must make a torch.nn.Module, not {type(model).__name__}.")
     return model
 
 

@@ -5,6 +5,7 @@ The classes need torchmetrics (``pip install 'axiograd[metrics]'``) and are impo
 
 from typing import TYPE_CHECKING, Any
 
+from axiograd.metrics.agreement import Agreement as Agreement, agreement as agreement
 from axiograd.metrics.contrast import (
     ContrastRobustness as ContrastRobustness,
     contrast_robustness as contrast_robustness,

@@ -3,7 +3,7 @@
 State-dict keys of the ImageNet networks are torchvision's.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -11,9 +11,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from axiograd.layers import affine_layers
+
 
 class MLP(nn.Sequential):
-    """Linear, ReLU, …, Linear with the paper's 118-512-128-32-1 by default; `homogeneous=True` has no bias.
+    """Linear, ReLU, …, Linear with the paper's 118-512-128-32-1 by default.
+
+    `homogeneous=True` has no biases or, with `biases="carried"`, carried ones.
 
     >>> model = MLP(num_classes=1, in_channels=118, homogeneous=True)
     >>> [tuple(p.shape) for p in model.parameters()]
@@ -29,14 +33,16 @@ class MLP(nn.Sequential):
         in_channels: int = 118,
         *,
         homogeneous: bool = False,
+        biases: str = "none",
         hidden: Sequence[int] = (512, 128, 32),
         dropout: float = 0.0,
     ) -> None:
+        _, linear = affine_layers(homogeneous=homogeneous, biases=biases)
         layers: list[nn.Module] = []
         for before, after in pairwise((in_channels, *hidden, num_classes)):
             if layers:
                 layers += [nn.ReLU(), nn.Dropout(dropout)] if dropout else [nn.ReLU()]
-            layers.append(nn.Linear(before, after, bias=not homogeneous))
+            layers.append(linear(before, after))
         super().__init__(*layers)
 
 
@@ -53,7 +59,8 @@ class _PooledFeatures(nn.Module):
 
 
 class AlexNet(_PooledFeatures):
-    """AlexNet in its one-tower form; `homogeneous=True` leaves every bias out: X-AlexNet, F(αx) = αF(x).
+    """AlexNet in its one-tower form; `homogeneous=True` is X-AlexNet, F(αx) = αF(x), without biases or,
+    with `biases="carried"`, with `axiograd.layers`' carried ones.
 
     `width` scales the number of channels, `hidden` is the width of the classifier, `pool` the side of the map
     that it sees. `small=True` is for inputs of about 28 to 64 pixels: a 3×3 stem of stride 1 and pools of 2.
@@ -70,6 +77,7 @@ class AlexNet(_PooledFeatures):
         in_channels: int = 3,
         *,
         homogeneous: bool = False,
+        biases: str = "none",
         width: float = 1.0,
         hidden: int = 4096,
         pool: int = 6,
@@ -77,34 +85,34 @@ class AlexNet(_PooledFeatures):
         dropout: float = 0.5,
     ) -> None:
         super().__init__()
-        bias = not homogeneous
+        conv, linear = affine_layers(homogeneous=homogeneous, biases=biases)
         a, b, c, d, e = (max(1, round(width * n)) for n in (64, 192, 384, 256, 256))
         kernel, stride, padding = (3, 1, 1) if small else (11, 4, 2)
         window = 2 if small else 3
         self.features = nn.Sequential(
-            nn.Conv2d(in_channels, a, kernel, stride, padding, bias=bias),
+            conv(in_channels, a, kernel, stride, padding),
             nn.ReLU(),
             nn.MaxPool2d(window, stride=2),
-            nn.Conv2d(a, b, 5, padding=2, bias=bias),
+            conv(a, b, 5, padding=2),
             nn.ReLU(),
             nn.MaxPool2d(window, stride=2),
-            nn.Conv2d(b, c, 3, padding=1, bias=bias),
+            conv(b, c, 3, padding=1),
             nn.ReLU(),
-            nn.Conv2d(c, d, 3, padding=1, bias=bias),
+            conv(c, d, 3, padding=1),
             nn.ReLU(),
-            nn.Conv2d(d, e, 3, padding=1, bias=bias),
+            conv(d, e, 3, padding=1),
             nn.ReLU(),
             nn.MaxPool2d(window, stride=2),
         )
         self.avgpool = nn.AdaptiveAvgPool2d(pool)
         self.classifier = nn.Sequential(
             nn.Dropout(dropout),
-            nn.Linear(e * pool * pool, hidden, bias=bias),
+            linear(e * pool * pool, hidden),
             nn.ReLU(),
             nn.Dropout(dropout),
-            nn.Linear(hidden, hidden, bias=bias),
+            linear(hidden, hidden),
             nn.ReLU(),
-            nn.Linear(hidden, num_classes, bias=bias),
+            linear(hidden, num_classes),
         )
 
 
@@ -113,7 +121,8 @@ VGG_DEPTHS = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19:
 
 
 class VGG(_PooledFeatures):
-    """VGG without BatchNorm; `homogeneous=True` leaves every bias out: X-VGG, F(αx) = αF(x).
+    """VGG without BatchNorm; `homogeneous=True` is X-VGG, F(αx) = αF(x), without biases or, with
+    `biases="carried"`, with carried ones.
 
     `width` scales the number of channels, `hidden` is the width of the classifier, `pool` the side of the map
     that it sees; `small=True`, for inputs of about 28 to 64 pixels, leaves out the last max-pooling.
@@ -131,6 +140,7 @@ class VGG(_PooledFeatures):
         in_channels: int = 3,
         *,
         homogeneous: bool = False,
+        biases: str = "none",
         width: float = 1.0,
         hidden: int = 4096,
         pool: int = 7,
@@ -138,25 +148,25 @@ class VGG(_PooledFeatures):
         dropout: float = 0.5,
     ) -> None:
         super().__init__()
-        bias = not homogeneous
+        conv, linear = affine_layers(homogeneous=homogeneous, biases=biases)
         layers: list[nn.Module] = []
         channels = in_channels
         for size, repeats in zip((64, 128, 256, 512, 512), VGG_DEPTHS[depth], strict=True):
             for _ in range(repeats):
                 wider = max(1, round(width * size))
-                layers += [nn.Conv2d(channels, wider, 3, padding=1, bias=bias), nn.ReLU()]
+                layers += [conv(channels, wider, 3, padding=1), nn.ReLU()]
                 channels = wider
             layers.append(nn.MaxPool2d(2, stride=2))
         self.features = nn.Sequential(*(layers[:-1] if small else layers))
         self.avgpool = nn.AdaptiveAvgPool2d(pool)
         self.classifier = nn.Sequential(
-            nn.Linear(channels * pool * pool, hidden, bias=bias),
+            linear(channels * pool * pool, hidden),
             nn.ReLU(),
             nn.Dropout(dropout),
-            nn.Linear(hidden, hidden, bias=bias),
+            linear(hidden, hidden),
             nn.ReLU(),
             nn.Dropout(dropout),
-            nn.Linear(hidden, num_classes, bias=bias),
+            linear(hidden, num_classes),
         )
         _initialise(self)
 
@@ -168,12 +178,11 @@ class Fire(nn.Module):
     torch.Size([1, 8, 5, 5])
     """
 
-    def __init__(self, in_channels: int, squeeze: int, expand: int, *, homogeneous: bool = False) -> None:
+    def __init__(self, in_channels: int, squeeze: int, expand: int, conv: Callable[..., nn.Module] = nn.Conv2d) -> None:
         super().__init__()
-        bias = not homogeneous
-        self.squeeze = nn.Conv2d(in_channels, squeeze, 1, bias=bias)
-        self.expand1x1 = nn.Conv2d(squeeze, expand, 1, bias=bias)
-        self.expand3x3 = nn.Conv2d(squeeze, expand, 3, padding=1, bias=bias)
+        self.squeeze = conv(in_channels, squeeze, 1)
+        self.expand1x1 = conv(squeeze, expand, 1)
+        self.expand3x3 = conv(squeeze, expand, 3, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
         squeezed = F.relu(self.squeeze(x))
@@ -189,7 +198,7 @@ POOLS = {"1_0": (3, 7), "1_1": (2, 4)}
 class SqueezeNet(nn.Module):
     """SqueezeNet: no padding in the stem, pools 3/2 with ceil, ReLU on the class maps and then their mean.
 
-    `homogeneous=True` leaves every bias out: X-SqueezeNet, F(αx) = αF(x).
+    `homogeneous=True` is X-SqueezeNet, F(αx) = αF(x), without biases or, with `biases="carried"`, with carried ones.
 
     >>> model = SqueezeNet("1_1", num_classes=5, homogeneous=True).eval()
     >>> x = torch.rand(2, 3, 63, 63)
@@ -204,23 +213,24 @@ class SqueezeNet(nn.Module):
         in_channels: int = 3,
         *,
         homogeneous: bool = False,
+        biases: str = "none",
         dropout: float = 0.5,
     ) -> None:
         super().__init__()
-        bias = not homogeneous
+        conv, _ = affine_layers(homogeneous=homogeneous, biases=biases)
         channels, kernel = (96, 7) if version == "1_0" else (64, 3)
         layers: list[nn.Module] = [
-            nn.Conv2d(in_channels, channels, kernel, stride=2, bias=bias),
+            conv(in_channels, channels, kernel, stride=2),
             nn.ReLU(),
             nn.MaxPool2d(3, stride=2, ceil_mode=True),
         ]
         for i, (squeeze, expand) in enumerate(FIRES, start=1):
-            layers.append(Fire(channels, squeeze, expand, homogeneous=homogeneous))
+            layers.append(Fire(channels, squeeze, expand, conv))
             channels = 2 * expand
             if i in POOLS[version]:
                 layers.append(nn.MaxPool2d(3, stride=2, ceil_mode=True))
         self.features = nn.Sequential(*layers)
-        last = nn.Conv2d(channels, num_classes, 1, bias=bias)
+        last = conv(channels, num_classes, 1)
         self.classifier = nn.Sequential(nn.Dropout(dropout), last, nn.ReLU(), nn.AdaptiveAvgPool2d(1))
         for module in self.modules():
             if isinstance(module, nn.Conv2d):

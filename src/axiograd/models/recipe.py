@@ -8,15 +8,19 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from axiograd._io import read_header
 from axiograd._version import __version__
 from axiograd.errors import StorageError
 from axiograd.models.registry import MODELS, setting_names
 
-FORMAT = 1
+FORMAT = 2
 KEY = "axiograd.conversion"
+
+
+#: How a model came to be.
+Form = Literal["strip", "carry", "calibrate", "lift", "trained"]
 
 
 @dataclass(frozen=True)
@@ -24,18 +28,16 @@ class BuildRecipe:
     """Of which model, with which settings, for inputs of which shape, and how it was made."""
 
     spec: str
-    how: Literal["strip", "lift", "trained"]
+    how: Form
     shape: tuple[int, ...]
     settings: dict[str, Any] = field(default_factory=dict)
     weights: str | None = None
     examples: str = ""
     #: How tables are prepared, as `axiograd.datasets.Schema` says it.
     table: dict[str, Any] = field(default_factory=dict)
-    #: How images are prepared, as `axiograd.datasets.Preprocess` has it.
+    #: How images are prepared, as `axiograd.datasets.Preprocess` has it, and whether that is a guess.
     pixels: dict[str, Any] = field(default_factory=dict)
     classes: tuple[str, ...] = ()
-    #: Fitted to examples, which the layout of its network shows.
-    calibrated: bool = False
     version: str = __version__
     format: int = FORMAT
 
@@ -58,7 +60,7 @@ class BuildRecipe:
             recipe = cls(**{**content, "shape": tuple(content["shape"]), "classes": classes})
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise StorageError(f"{file} has a recipe that cannot be read: {str(error)[:200].rstrip('.')}.") from error
-        if recipe.format != FORMAT or recipe.how not in {"strip", "lift", "trained"}:
+        if recipe.format != FORMAT or recipe.how not in get_args(Form):
             raise StorageError(
                 f"{file} has a recipe of format {recipe.format}, {recipe.how!r}; this version reads {FORMAT}."
             )

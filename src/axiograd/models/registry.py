@@ -102,7 +102,7 @@ def setting_names(name: str) -> list[str]:
     """What a model's architecture can be told.
 
     >>> setting_names("xmlp")
-    ['num_classes', 'in_channels', 'hidden', 'dropout']
+    ['num_classes', 'in_channels', 'biases', 'hidden', 'dropout']
     """
     return [each for each in inspect.signature(MODELS[name]).parameters if each != "homogeneous"]
 

@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from axiograd.layers import affine_layers, carry
+
 BOTTLENECK = 3
 EXPANSION = 4
 
@@ -86,7 +88,8 @@ class PadShortcut(nn.AvgPool2d):
 class FixupBlock(nn.Module):
     """A residual block of m = 2 or 3 layers: y = ReLU(x + scale·convₘ(… ReLU(conv₁(x + b₁ₐ) + b₁ᵦ) …) + bₘᵦ).
 
-    With `homogeneous=True` scale and the scalar shifts b are absent: y = ReLU(x + convₘ(… ReLU(conv₁(x)) …)).
+    With `homogeneous=True` scale and the scalar shifts b are absent: y = ReLU(x + convₘ(… ReLU(conv₁(x)) …)); with
+    `biases="carried"` too, they are there, and a shift of x is b·mean |x|.
 
     >>> block = FixupBlock(4, 4, 2, homogeneous=True)
     >>> [name for name, _ in block.named_parameters()]
@@ -103,15 +106,18 @@ class FixupBlock(nn.Module):
         stride: int = 1,
         *,
         homogeneous: bool = False,
+        biases: str = "none",
         small: bool = False,
     ) -> None:
         super().__init__()
+        self.shift = carry if biases == "carried" else shift
+        strict = homogeneous and biases == "none"
         layers = block_convolutions(before, width, convolutions, stride)
         for i, convolve in enumerate(layers, start=1):
-            self.register_parameter(f"bias{i}a", None if homogeneous else nn.Parameter(torch.zeros(1)))
+            self.register_parameter(f"bias{i}a", None if strict else nn.Parameter(torch.zeros(1)))
             self.add_module(f"conv{i}", convolve)
-            self.register_parameter(f"bias{i}b", None if homogeneous else nn.Parameter(torch.zeros(1)))
-        self.register_parameter("scale", None if homogeneous else nn.Parameter(torch.ones(1)))
+            self.register_parameter(f"bias{i}b", None if strict else nn.Parameter(torch.zeros(1)))
+        self.register_parameter("scale", None if strict else nn.Parameter(torch.ones(1)))
         self.convolutions = convolutions
         after = layers[-1].out_channels
         self.downsample: nn.Module | None = None
@@ -122,18 +128,20 @@ class FixupBlock(nn.Module):
         out = x
         for i in range(1, self.convolutions + 1):
             before, convolve, after = (getattr(self, name.format(i)) for name in ("bias{}a", "conv{}", "bias{}b"))
-            out = convolve(shift(out, before))
+            out = convolve(self.shift(out, before))
             if i < self.convolutions:
-                out = F.relu(shift(out, after))
+                out = F.relu(self.shift(out, after))
             else:
-                out = shift(out if self.scale is None else out * self.scale, after)
+                out = self.shift(out if self.scale is None else out * self.scale, after)
         # The published code shifts the shortcut only where it is not the identity.
-        shortcut = x if self.downsample is None else self.downsample(shift(x, getattr(self, "bias1a", None)))
+        shortcut = x if self.downsample is None else self.downsample(self.shift(x, getattr(self, "bias1a", None)))
         return F.relu(out + shortcut)
 
 
 class FixupResNet(nn.Module):
     """A residual network without normalisation; `homogeneous=True`: X-Fixup-ResNet, F(αx) = αF(x).
+
+    It has no shifts and scales then, as in the paper, or, with `biases="carried"`, shifts that the signal carries.
 
     `small=True` is the CIFAR form: a 3×3 stem of stride 1, 16 to 64 channels, shortcuts without weights.
     `width` scales the number of channels.
@@ -154,20 +162,24 @@ class FixupResNet(nn.Module):
         in_channels: int = 3,
         *,
         homogeneous: bool = False,
+        biases: str = "none",
         small: bool = False,
         width: float = 1.0,
     ) -> None:
         super().__init__()
+        _, linear = affine_layers(homogeneous=homogeneous, biases=biases)
+        self.shift = carry if biases == "carried" else shift
+        strict = homogeneous and biases == "none"
         channels = max(1, round(width * (16 if small else 64)))
         kernel, stride = (3, 1) if small else (7, 2)
         self.conv1 = nn.Conv2d(in_channels, channels, kernel, stride, padding=kernel // 2, bias=False)
-        self.register_parameter("bias1", None if homogeneous else nn.Parameter(torch.zeros(1)))
+        self.register_parameter("bias1", None if strict else nn.Parameter(torch.zeros(1)))
         self.maxpool = nn.Identity() if small else nn.MaxPool2d(3, stride=2, padding=1)
-        block = partial(FixupBlock, homogeneous=homogeneous, small=small)
+        block = partial(FixupBlock, homogeneous=homogeneous, biases=biases, small=small)
         after = add_stages(self, channels, blocks, convolutions, block)
         self.avgpool = nn.AdaptiveAvgPool2d(1)
-        self.register_parameter("bias2", None if homogeneous else nn.Parameter(torch.zeros(1)))
-        self.fc = nn.Linear(after, num_classes, bias=not homogeneous)
+        self.register_parameter("bias2", None if strict else nn.Parameter(torch.zeros(1)))
+        self.fc = linear(after, num_classes)
         fixup_(self)
 
     @classmethod
@@ -178,6 +190,7 @@ class FixupResNet(nn.Module):
         in_channels: int = 3,
         *,
         homogeneous: bool = False,
+        biases: str = "none",
         small: bool | None = None,
         width: float = 1.0,
     ) -> "FixupResNet":
@@ -190,11 +203,20 @@ class FixupResNet(nn.Module):
         blocks, convolutions = CIFAR_DEPTHS[depth] if cifar else IMAGENET_DEPTHS[depth]
         classes = num_classes if num_classes is not None else (10 if cifar else 1000)
         is_small = cifar if small is None else small
-        return cls(blocks, convolutions, classes, in_channels, homogeneous=homogeneous, small=is_small, width=width)
+        return cls(
+            blocks,
+            convolutions,
+            classes,
+            in_channels,
+            homogeneous=homogeneous,
+            biases=biases,
+            small=is_small,
+            width=width,
+        )
 
     def forward(self, x: Tensor) -> Tensor:
-        out = run_stages(self, self.maxpool(F.relu(shift(self.conv1(x), self.bias1))))
-        logits: Tensor = self.fc(shift(torch.flatten(self.avgpool(out), 1), self.bias2))
+        out = run_stages(self, self.maxpool(F.relu(self.shift(self.conv1(x), self.bias1))))
+        logits: Tensor = self.fc(self.shift(torch.flatten(self.avgpool(out), 1), self.bias2))
         return logits
 
 

@@ -179,10 +179,12 @@ def read_state_dict(path: str | Path) -> dict[str, Tensor]:
                 content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise StorageError(
-            f"{path} is damaged, or holds more than tensors; it was not executed: "
-            f"{str(error).splitlines()[0].rstrip('.')}."
+            f"{path} is damaged, or holds more than tensors; it was not executed. Save tensors alone: "
+            "torch.save(model.state_dict(), …)."
         ) from error
-    except (OSError, EOFError, RuntimeError, TypeError, ValueError, KeyError, zipfile.BadZipFile) as error:
+    except (EOFError, LookupError, AttributeError) as error:  # of bytes that are no pickle
+        raise StorageError(f"{path} is not a file of weights: torch.save(model.state_dict(), …) writes one.") from error
+    except (OSError, RuntimeError, TypeError, ValueError, zipfile.BadZipFile) as error:
         raise StorageError(f"{path} is not a complete file of plain tensors: {str(error).rstrip('.')}.") from error
     if isinstance(content, Mapping) and isinstance(content.get("state_dict"), Mapping):
         content = content["state_dict"]
@@ -209,6 +211,8 @@ def load_into(model: nn.Module, state: Mapping[str, Tensor], *, model_name: str,
         _, *lines = str(error).splitlines()
         advice = "Are these the weights of another model, or was it trained with other num_classes or settings?"
         if unexpected and all("bias" in key or key.endswith("scale") for key in unexpected):
-            advice = "Load weights with biases into the regular model and convert it with axiograd.to_xdnn."
+            advice = (
+                "Load weights with biases into the regular model and convert it with axiograd.to_xdnn(model, examples)."
+            )
         listed = " ".join(line.strip()[:300] for line in lines[:5])
         raise ConfigurationError(f"{source} does not fit {model_name!r}. {listed} {advice}") from error

@@ -34,7 +34,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Start:
-    """An X-DNN, by which way it became one ("as it was", "strip", "calibrated strip" or "lift"), and what was tried."""
+    """An X-DNN, by which way it became one ("as it was", "strip", "calibrate" or "lift"), and what was tried."""
 
     model: nn.Module
     how: str
@@ -49,8 +49,8 @@ def become_xdnn(model: nn.Module, example: Tensor, calibration: Tensor) -> Start
         return Start(model, "as it was", "It is an X-DNN as it is.")
     reasons: list[str] = []
     ways: tuple[tuple[str, Callable[[], Any]], ...] = (
-        ("calibrated strip", lambda: to_xdnn(model, example, calibration=calibration)),
-        ("strip", lambda: to_xdnn(model, example)),
+        ("calibrate", lambda: to_xdnn(model, example, calibration=calibration, how="calibrate")),
+        ("strip", lambda: to_xdnn(model, example, how="strip")),
         ("lift", lambda: to_xdnn(model, example, how="lift")),
     )
     for how, convert in ways:
@@ -85,7 +85,7 @@ def rebuild(made: nn.Module, path: str | Path) -> nn.Module:
     how, shape = header(file)
     example = torch.rand(2, *shape, generator=torch.Generator().manual_seed(0))
     model: nn.Module = made.eval()
-    if how == "calibrated strip":
+    if how == "calibrate":
         model = calibrated_layout(model, example)
     elif how != "as it was":
         model = to_xdnn(model, example, how="lift" if how == "lift" else "strip").model

@@ -14,7 +14,7 @@ from axiograd._io import progress_bar
 from axiograd.attribution.layer import Layer
 from axiograd.attribution.methods import find_method
 from axiograd.errors import ConfigurationError, InputError
-from axiograd.homogeneity.conversion.strip import running
+from axiograd.homogeneity.conversion.edits import running
 from axiograd.text.attributing import Attributed, TextMethod
 from axiograd.text.explanation import Kind, Piece, TextExplanation, TextExplanations
 from axiograd.text.reading import Window, collate, longest, padding_id, read, takes

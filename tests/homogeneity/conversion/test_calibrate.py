@@ -10,7 +10,7 @@ from torch import nn
 
 from axiograd.errors import ConfigurationError, ConversionError, InputError
 from axiograd.homogeneity import calibrated_layout, certify, to_xdnn
-from axiograd.homogeneity.conversion import Calibration, OverfittingWarning
+from axiograd.homogeneity.conversion import Calibration, ConversionWarning, OverfittingWarning
 
 EXACT = {"ridge": 1e-13, "bias_ridge": 1e-13}
 
@@ -54,7 +54,7 @@ def images():
 )
 def test_the_original_is_reproduced_where_strip_loses_it(images, kwargs, assert_degree):
     net = _network(**kwargs)
-    conversion = to_xdnn(net, images[:4], calibration=images[:80])
+    conversion = to_xdnn(net, images[:4], calibration=images[:80], how="calibrate")
     assert (conversion.certificate.degree, conversion.certificate.exact) == (1.0, True)
     assert conversion.certificate.piecewise_linear
     assert_degree(conversion.model, images[80:])
@@ -63,7 +63,7 @@ def test_the_original_is_reproduced_where_strip_loses_it(images, kwargs, assert_
     wanted = net(images[80:]).detach()
     spread = (wanted - wanted.mean(0)).norm()
     error = (conversion.model(images[80:]) - wanted).norm() / spread
-    stripped = to_xdnn(net, images[:4]).model
+    stripped = to_xdnn(net, images[:4], how="strip").model
     assert error < 0.5 < (stripped(images[80:]) - wanted).norm() / spread
 
 
@@ -98,12 +98,12 @@ def test_a_constant_range_is_found_and_carried_through_all_layers():
     net = nn.Sequential(nn.Conv2d(3, 6, 3), nn.ReLU(), nn.Conv2d(6, 6, 3), nn.ReLU(), nn.Flatten(), nn.Linear(384, 4))
     net = net.double()
     x, fresh = _with_range(60, generator), _with_range(20, generator)
-    found = to_xdnn(net, x[:2], calibration=Calibration(x, bias_ridge=1e-12, fit_weights=False))
+    found = to_xdnn(net, x[:2], calibration=Calibration(x, bias_ridge=1e-12, fit_weights=False), how="calibrate")
     assert all(layer.bias_error < 1e-6 for layer in found.layers)
     torch.testing.assert_close(found.model(fresh), net(fresh), rtol=1e-5, atol=1e-5)
     fainter = 0.2 * fresh
     torch.testing.assert_close(found.model(fainter), 0.2 * net(fainter / 0.2), rtol=1e-5, atol=1e-5)
-    chosen = to_xdnn(net, x[:2], calibration=x)
+    chosen = to_xdnn(net, x[:2], calibration=x, how="calibrate")
     assert all(layer.held_out > 0.99 for layer in chosen.layers)
     weights = [layer.weight for layer in net if hasattr(layer, "weight")]
     kept = [layer.weight for layer in chosen.model.children() if hasattr(layer, "weight")]
@@ -144,7 +144,7 @@ def test_smooth_activations_and_gates_are_taken_at_the_scale_that_is_read(gate, 
     stem = [nn.Conv2d(3, 6, 3), acts[0], Excited(6, acts[0], gate), nn.Flatten(), nn.Linear(600, 8), nn.ReLU()]
     net = nn.Sequential(*stem, *tail, nn.Linear(8, 4)).double().eval()
     x, fresh = _with_range(60, generator), _with_range(20, generator)
-    found = to_xdnn(net, x[:2], calibration=Calibration(x, bias_ridge=1e-12, fit_weights=False))
+    found = to_xdnn(net, x[:2], calibration=Calibration(x, bias_ridge=1e-12, fit_weights=False), how="calibrate")
     assert (found.certificate.degree, found.certificate.exact) == (1.0, True)
     assert not found.certificate.piecewise_linear
     torch.testing.assert_close(found.model(fresh), net(fresh), rtol=1e-5, atol=1e-5)
@@ -168,7 +168,7 @@ def test_a_gate_is_one_in_any_shape(shape, bias):
     stem = [nn.Conv2d(3, 6, 3), nn.ReLU(), Excited(6, nn.ReLU(), nn.Sigmoid(), shape), nn.Flatten()]
     net = nn.Sequential(*stem, nn.Linear(600, 4, bias=bias)).double().eval()
     x, fresh = _with_range(60, generator), _with_range(20, generator)
-    found = to_xdnn(net, x[:2], calibration=Calibration(x, bias_ridge=1e-12, fit_weights=False))
+    found = to_xdnn(net, x[:2], calibration=Calibration(x, bias_ridge=1e-12, fit_weights=False), how="calibrate")
     assert found.certificate.degree == 1
     torch.testing.assert_close(found.model(0.2 * fresh), 0.2 * net(fresh), rtol=1e-5, atol=1e-5)
 
@@ -185,7 +185,7 @@ def test_a_product_of_two_values_that_grow_is_refused():
 
     x = torch.randn(40, 4)
     with pytest.raises(ConversionError, match="degree 2, where degree 1 is wanted"):
-        to_xdnn(Squared(), x, calibration=x)
+        to_xdnn(Squared(), x, calibration=x, how="calibrate")
 
 
 def test_probabilities_are_refused():
@@ -193,14 +193,14 @@ def test_probabilities_are_refused():
     with pytest.raises(
         ConversionError, match=r"has aten\.sigmoid in 1, for which calibration has no homogeneous form.*lift"
     ):
-        to_xdnn(nn.Sequential(nn.Linear(4, 2), nn.Sigmoid()), x, calibration=x)
+        to_xdnn(nn.Sequential(nn.Linear(4, 2), nn.Sigmoid()), x, calibration=x, how="calibrate")
 
 
 def test_weights_are_those_of_ridge_regression():
     """Without biases to read, W + ΔW minimises ‖(W + ΔW) h − W h − b‖² + λ‖ΔW‖²: the normal equations, by hand."""
     torch.manual_seed(0)
     net, x = nn.Linear(4, 3).double(), torch.randn(60, 4).double()
-    model = to_xdnn(net, x, calibration=Calibration(x, read_biases=False, held_out=0, ridge=0.1)).model
+    model = to_xdnn(net, x, calibration=Calibration(x, read_biases=False, held_out=0, ridge=0.1), how="calibrate").model
     gram = x.T @ x
     change = torch.linalg.solve(gram + 0.1 * gram.diagonal().mean() * torch.eye(4), x.T @ net.bias.expand(60, 3))
     torch.testing.assert_close(model(x), x @ (net.weight.T + change))
@@ -212,7 +212,7 @@ def test_patches_are_what_the_convolution_sees():
     x = torch.randn(40, 4, 7, 7).double()
     x[:, ::2] = 1
     calibration = Calibration(x, read_biases=False, ridge=1e-13, patches=100)
-    model = to_xdnn(layer, x[:2], calibration=calibration).model
+    model = to_xdnn(layer, x[:2], calibration=calibration, how="calibrate").model
     torch.testing.assert_close(model(x), layer(x), rtol=1e-6, atol=1e-6)
 
 
@@ -220,7 +220,9 @@ def test_patches_are_what_the_convolution_sees():
 def test_it_is_loaded_without_the_original(images, read_biases):
     """Its numbers and a fresh network of the same architecture are enough; the bias-free form has no biases."""
     form = {"read_biases": read_biases}
-    model = to_xdnn(_network(capped=True), images[:4], calibration=Calibration(images, **form)).model.eval()
+    model = to_xdnn(
+        _network(capped=True), images[:4], calibration=Calibration(images, **form), how="calibrate"
+    ).model.eval()
     assert any("bias" in name or "reader" in name for name, _ in model.named_parameters()) == read_biases
     fresh = _network(capped=True)
     for parameter in fresh.parameters():
@@ -235,13 +237,13 @@ def test_a_norm_before_the_convolution():
         nn.Sequential(nn.BatchNorm2d(3), nn.ReLU(), nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(144, 2)), (3, 8, 8)
     )
     x = torch.randn(60, 3, 8, 8) + 0.5
-    assert to_xdnn(net, x[:2], calibration=x).layers[0].calibration > 0.9
+    assert to_xdnn(net, x[:2], calibration=x, how="calibrate").layers[0].calibration > 0.9
 
 
 def test_it_is_the_same_every_time_and_the_model_stays_as_it_was(images):
     net = _network(blocks=1).train()
     before, state = copy.deepcopy(net.state_dict()), torch.get_rng_state()
-    one, two = (to_xdnn(net, images[:4], calibration=images).model for _ in range(2))
+    one, two = (to_xdnn(net, images[:4], calibration=images, how="calibrate").model for _ in range(2))
     assert torch.equal(one(images[:8]), two(images[:8]))
     assert all(torch.equal(v, before[k]) for k, v in net.state_dict().items())
     assert torch.equal(torch.get_rng_state(), state)
@@ -254,21 +256,23 @@ def test_tensors_loaders_and_generators_are_one(images):
     net = nn.Sequential(nn.Linear(6, 4), nn.ReLU(), nn.Linear(4, 2))
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, torch.zeros(90)), batch_size=7)
     forms = (x, loader, (batch for batch in x.split(11)), Calibration(x))
-    first, *others = (to_xdnn(net, x[:4], calibration=form).model(x[:6]) for form in forms)
+    first, *others = (to_xdnn(net, x[:4], calibration=form, how="calibrate").model(x[:6]) for form in forms)
     for other in others:
         assert torch.equal(first, other)
 
 
 def test_it_is_saved_loaded_and_trained(images):
     net = _network(blocks=1, capped=True)
-    model = to_xdnn(net, images[:4], calibration=images).model
+    model = to_xdnn(net, images[:4], calibration=images, how="calibrate").model
     expected = model(images[:6])
     file = io.BytesIO()
     torch.save(model, file)
     file.seek(0)
     for twin in (torch.load(file, weights_only=False), copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         assert torch.equal(twin(images[:6]), expected)
-    other = to_xdnn(_network(blocks=1, capped=True), images[:4], calibration=Calibration(images, patches=1)).model
+    other = to_xdnn(
+        _network(blocks=1, capped=True), images[:4], calibration=Calibration(images, patches=1), how="calibrate"
+    ).model
     other.load_state_dict(model.state_dict())
     assert torch.equal(other(images[:6]), expected)
     model(images).square().mean().backward()
@@ -290,32 +294,32 @@ def test_it_is_saved_loaded_and_trained(images):
 )
 def test_bad_images_are_refused(bad, message):
     with pytest.raises(InputError, match=message):
-        to_xdnn(_network(), torch.randn(2, 3, 20, 20), calibration=bad)
+        to_xdnn(_network(), torch.randn(2, 3, 20, 20), calibration=bad, how="calibrate")
 
 
 def test_too_few_images_are_noticed():
     """60 weights build a constant out of noise on 30 samples, and not on others."""
     net, x = nn.Linear(60, 5), torch.randn(40, 60)
     nn.init.normal_(net.bias, std=3.0)
-    with pytest.warns(OverfittingWarning, match="use more images"):
-        to_xdnn(net, x[:2], calibration=Calibration(x, read_biases=False, ridge=1e-6, held_out=0.25))
+    with pytest.warns(OverfittingWarning, match="use more images"), pytest.warns(ConversionWarning, match="of 10 held"):
+        to_xdnn(net, x[:2], calibration=Calibration(x, read_biases=False, ridge=1e-6, held_out=0.25), how="calibrate")
 
 
 @pytest.mark.parametrize("layer", [nn.LayerNorm(6), nn.Softmax(-1), nn.LogSigmoid()])
 def test_what_has_no_such_form_is_refused(layer):
     x = torch.randn(30, 4)
     with pytest.raises(ConversionError, match=r"for which calibration has no homogeneous form.*lift"):
-        to_xdnn(nn.Sequential(nn.Linear(4, 6), layer, nn.Linear(6, 2)), x, calibration=x)
+        to_xdnn(nn.Sequential(nn.Linear(4, 6), layer, nn.Linear(6, 2)), x, calibration=x, how="calibrate")
 
 
 def test_misplaced_options_are_refused():
     x = torch.randn(30, 4)
-    with pytest.raises(ConfigurationError, match="belongs to how='strip'"):
+    with pytest.raises(ConfigurationError, match="belongs to how='calibrate'"):
         to_xdnn(nn.Linear(4, 2), x, how="lift", calibration=x)
     with pytest.raises(ConfigurationError, match="ridge=-1"):
         Calibration(x, ridge=-1)
     with pytest.raises(ConversionError, match="models of one input"):
-        to_xdnn(nn.Bilinear(4, 4, 2), (x, x), calibration=x)
+        to_xdnn(nn.Bilinear(4, 4, 2), (x, x), calibration=x, how="calibrate")
 
 
 class SequenceFirst(nn.Module):
@@ -335,6 +339,6 @@ def test_a_norm_is_named_before_anything_is_fitted():
     x, asked = torch.randn(30, 5, 8), []
     calibration = Calibration(x, progress=lambda *done: asked.append(done))
     with pytest.raises(ConversionError, match=r"^SequenceFirst has aten\.layer_norm in norm, for which .*lift") as told:
-        to_xdnn(SequenceFirst(), x[:2], calibration=calibration)
+        to_xdnn(SequenceFirst(), x[:2], calibration=calibration, how="calibrate")
     assert "RuntimeError" not in str(told.value)
     assert not asked

@@ -34,17 +34,17 @@ def test_mode_is_that_of_the_argument(how):
 
 
 def test_unknown_ways_and_misplaced_options_are_refused():
-    with pytest.raises(ConfigurationError, match="'strip' or 'lift'"):
+    with pytest.raises(ConfigurationError, match="choose 'auto', 'strip', 'carry', 'calibrate' or 'lift'"):
         to_xdnn(_net(), torch.randn(6, 4), how="squash")
     with pytest.raises(ConfigurationError, match="belong to how='lift'"):
-        to_xdnn(_net(), torch.randn(6, 4), radius=1.0)
+        to_xdnn(_net(), torch.randn(6, 4), radius=1.0, how="strip")
 
 
 def test_a_model_that_cannot_be_copied_says_so():
     net = _net()
     net.generator = (i for i in range(3))
     with pytest.raises(ConversionError, match="cannot be deep-copied"):
-        to_xdnn(net, torch.randn(6, 4))
+        to_xdnn(net, torch.randn(6, 4), how="strip")
 
 
 def test_additional_arguments_are_constants():
@@ -57,19 +57,20 @@ def test_additional_arguments_are_constants():
             return self.linear(x) * factor if flag else x
 
     x = torch.randn(4, 3)
-    conversion = to_xdnn(Scaled(), x, additional_forward_args=(torch.tensor(2.0), True))
+    conversion = to_xdnn(Scaled(), x, additional_forward_args=(torch.tensor(2.0), True), how="strip")
     assert conversion.certificate.degree == 1.0
     torch.testing.assert_close(conversion.model(3 * x, 2.0, True), 3 * conversion.model(x, 2.0, True))
 
 
 def test_the_summary_groups_what_is_alike():
     net = nn.Sequential(nn.Linear(3, 3), nn.GELU(), nn.Linear(3, 3), nn.Linear(3, 3))
-    conversion = to_xdnn(net, torch.randn(2, 3))
+    conversion = to_xdnn(net, torch.randn(2, 3), how="strip")
     lines = str(conversion).splitlines()
-    assert lines[0] == "Sequential by strip: X-DNN of degree 1, exact"
-    assert lines[1] == "state dict: 3 entries taken out, 1 new, the others as they were"
-    assert lines[2] == "4 edits:"
-    assert [" ".join(line.split()) for line in lines[3:]] == [
+    assert lines[0] == "Sequential by strip, answers kept: not measured (2 examples; 32 or more are needed)"
+    assert lines[1] == "X-DNN of degree 1, exact"
+    assert lines[2] == "state dict: 3 entries taken out, 1 new, the others as they were"
+    assert lines[3] == "4 edits:"
+    assert [" ".join(line.split()) for line in lines[4:]] == [
         "3× Linear with bias → Linear without bias 0 … 3",
         "1× GELU → two slopes 1",
     ]

@@ -19,7 +19,7 @@ X = torch.ones(2, 3)
 )
 def test_inputs_that_teach_nothing_are_refused(inputs, message):
     with pytest.raises(InputError, match=message):
-        to_xdnn(nn.ReLU(), inputs)
+        to_xdnn(nn.ReLU(), inputs, how="strip")
 
 
 @pytest.mark.filterwarnings(r"ignore:`torch\.jit\.trace\w*` is deprecated")
@@ -38,7 +38,7 @@ def test_modules_that_cannot_be_converted_say_why(how):
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_wrappers_are_looked_through():
     for wrap in (lambda model: torch.compile(model, backend="eager"), nn.DataParallel):
-        assert isinstance(to_xdnn(wrap(nn.Linear(3, 2)), X).model, nn.Linear)
+        assert isinstance(to_xdnn(wrap(nn.Linear(3, 2)), X, how="strip").model, nn.Linear)
 
 
 @pytest.mark.parametrize("how", ["strip", "lift"])

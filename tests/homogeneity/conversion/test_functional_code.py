@@ -43,7 +43,7 @@ class Switch(nn.Module):
 def converted():
     torch.manual_seed(0)
     model, x = Tokens().eval(), torch.randn(3, 3, 5)
-    return model, x, to_xdnn(model, x)
+    return model, x, to_xdnn(model, x, how="strip")
 
 
 def test_functional_code_is_stripped_and_proved(converted, assert_degree):
@@ -90,7 +90,7 @@ def test_it_copies_pickles_exports_and_trains(converted):
 
 def test_state_dict_carries_the_calibration(converted):
     model, x, conversion = converted
-    other = to_xdnn(model, 50 * x).model
+    other = to_xdnn(model, 50 * x, how="strip").model
     assert not torch.allclose(other(x), conversion.model(x))
     other.load_state_dict(conversion.model.state_dict())
     torch.testing.assert_close(other(x), conversion.model(x))
@@ -98,7 +98,7 @@ def test_state_dict_carries_the_calibration(converted):
 
 def test_a_path_not_seen_before_says_so():
     model = Switch()
-    converted = to_xdnn(model, torch.randn(2, 3)).model
+    converted = to_xdnn(model, torch.randn(2, 3), how="strip").model
     converted.extra = True
     with pytest.raises(ConversionError, match=r"'add' at .*test_functional_code.py:\d+ on a path"):
         converted(torch.randn(2, 3))

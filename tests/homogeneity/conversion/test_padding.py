@@ -160,7 +160,7 @@ def test_a_mask_of_ones_own(how, mask, dtype):
 
 def test_a_mask_that_is_no_argument_is_refused():
     with pytest.raises(ConfigurationError, match="'pad' names no argument"):
-        to_xdnn(Averaged(), torch.randn(2, 5, 4), mask="pad", additional_forward_args=torch.ones(2, 5))
+        to_xdnn(Averaged(), torch.randn(2, 5, 4), mask="pad", additional_forward_args=torch.ones(2, 5), how="strip")
 
 
 @pytest.mark.parametrize("how", ["lift", "strip"])

@@ -43,7 +43,7 @@ def _long(*names):
 @pytest.mark.parametrize("name", ["mobilenet_v3_small", "convnext", "swin", *_long("squeezenet1_1", "resnet18", "vit")])
 def test_strip_is_certified_verified_and_alive(models, name):
     model, x = _build(models, name)
-    conversion = to_xdnn(model, x)
+    conversion = to_xdnn(model, x, how="strip")
     assert (conversion.certificate.degree, conversion.certificate.exact) == (1.0, True)
     assert verify(conversion.model, x).ok
     kept = set(model.state_dict()) - set(conversion.removed)

@@ -32,7 +32,7 @@ class Rounding(nn.Module):
 def gated():
     torch.manual_seed(0)
     model, x = SqueezeExcite().eval(), torch.randn(3, 3, 8, 8)
-    return model, x, to_xdnn(model, x)
+    return model, x, to_xdnn(model, x, how="strip")
 
 
 def test_gates_norms_and_biases(gated, assert_degree):
@@ -77,7 +77,7 @@ def test_zero_goes_to_zero_with_finite_gradients(gated):
 
 def test_sigmoid_that_is_no_gate_becomes_an_activation(assert_degree):
     net, x = nn.Sequential(nn.Linear(4, 5), nn.Sigmoid(), nn.Linear(5, 2)), torch.randn(6, 4)
-    conversion = to_xdnn(net, x)
+    conversion = to_xdnn(net, x, how="strip")
     assert conversion.certificate.degree == 1.0
     assert_degree(conversion.model, x)
 
@@ -85,12 +85,12 @@ def test_sigmoid_that_is_no_gate_becomes_an_activation(assert_degree):
 def test_what_cannot_be_stripped_is_listed_with_its_line():
     net = nn.Sequential(nn.Linear(3, 3), Rounding())
     with pytest.raises(ConversionError, match=r"(?s)what is left.*test_strip.py:\d+.*lift"):
-        to_xdnn(net, torch.randn(2, 3))
+        to_xdnn(net, torch.randn(2, 3), how="strip")
 
 
 def test_an_x_dnn_needs_no_edits():
     net = nn.Sequential(nn.Linear(3, 4, bias=False), nn.ReLU(), nn.Linear(4, 2, bias=False))
-    conversion = to_xdnn(net, torch.randn(2, 3))
+    conversion = to_xdnn(net, torch.randn(2, 3), how="strip")
     assert conversion.edits == conversion.removed == conversion.added == ()
 
 
@@ -99,7 +99,7 @@ def test_recurrent_and_transformer_layers_of_torch():
         nn.TransformerEncoderLayer(8, 2, 16, activation="gelu", batch_first=True), 1, enable_nested_tensor=False
     ).eval()
     x = torch.randn(1, 4, 8)
-    assert to_xdnn(encoder, x).certificate.degree == 1.0
+    assert to_xdnn(encoder, x, how="strip").certificate.degree == 1.0
 
 
 class PreActivation(nn.Module):
@@ -121,7 +121,7 @@ class PreActivation(nn.Module):
 def test_pre_norm_blocks_are_stripped_in_train_mode_and_trained(build, shape):
     """Their input goes on beside the norm, which reads it to update its running scale."""
     model, x = build().train(), torch.randn(shape)
-    conversion = to_xdnn(model, x)
+    conversion = to_xdnn(model, x, how="strip")
     assert (conversion.certificate.degree, conversion.certificate.exact) == (1.0, True)
     assert certify(conversion.model.eval(), x).degree == 1.0
     conversion.model.train()(x).square().mean().backward()
@@ -141,7 +141,7 @@ class OwnNorm(nn.Module):
 
 def test_a_hand_written_norm_keeps_the_scale(assert_degree):
     net, x = nn.Sequential(nn.Linear(4, 6), OwnNorm(6)).eval(), torch.randn(1, 5, 4)
-    conversion = to_xdnn(net, x)
+    conversion = to_xdnn(net, x, how="strip")
     assert (conversion.certificate.degree, conversion.certificate.exact) == (1.0, True)
     assert ("1", "OwnNorm") in {(edit.module, edit.before) for edit in conversion.edits}
     assert_degree(conversion.model, x)
@@ -177,7 +177,7 @@ class Tokens(nn.Module):
 
 def test_class_tokens_that_are_passed_on_in_a_tuple(assert_degree):
     model, x = Tokens().eval(), torch.randn(3, 5, 4)
-    conversion = to_xdnn(model, x)
+    conversion = to_xdnn(model, x, how="strip")
     assert (conversion.certificate.degree, conversion.certificate.exact) == (1.0, True)
     assert_degree(conversion.model, x)
 
@@ -196,7 +196,7 @@ def test_every_kind_of_bias_goes_and_weights_stay():
             return x
 
     net = Net()
-    conversion = to_xdnn(net, torch.randn(3, 2, 4))
+    conversion = to_xdnn(net, torch.randn(3, 2, 4), how="strip")
     weights = {name for name in net.state_dict() if name.endswith("weight")}
     assert set(conversion.model.state_dict()) == weights
     assert all(torch.equal(conversion.model.state_dict()[name], net.state_dict()[name]) for name in weights)
@@ -206,16 +206,16 @@ def test_every_kind_of_bias_goes_and_weights_stay():
 def test_a_shared_module_is_listed_once_and_stripping_twice_changes_nothing_more():
     act = nn.GELU()
     net, x = nn.Sequential(nn.Linear(2, 2), act, nn.Sequential(act), act, nn.BatchNorm1d(2)).eval(), torch.randn(4, 2)
-    once = to_xdnn(net, x)
+    once = to_xdnn(net, x, how="strip")
     assert [edit.before for edit in once.edits] == ["Linear with bias", "GELU", "BatchNorm1d"]
-    twice = to_xdnn(once.model, x)
+    twice = to_xdnn(once.model, x, how="strip")
     torch.testing.assert_close(twice.model(x), once.model(x))
 
 
 def test_mode_dtype_and_requires_grad_are_kept():
     net = nn.Sequential(nn.Linear(2, 2), nn.GELU(), nn.BatchNorm1d(2)).double().eval()
     net[0].weight.requires_grad_(requires_grad=False)
-    stripped = to_xdnn(net, torch.randn(3, 2).double()).model
+    stripped = to_xdnn(net, torch.randn(3, 2).double(), how="strip").model
     assert not any(m.training for m in stripped.modules())
     assert not stripped[0].weight.requires_grad
     assert stripped(torch.randn(3, 2).double()).dtype == torch.float64

@@ -75,7 +75,7 @@ def converted(request):
     torch.manual_seed(0)
     network, shape = NETWORKS[request.param]
     x = torch.randn(shape, dtype=torch.float64)
-    return to_xdnn(copy.deepcopy(network).double().eval(), x).model.train(), 2 * x
+    return to_xdnn(copy.deepcopy(network).double().eval(), x, how="strip").model.train(), 2 * x
 
 
 @pytest.fixture

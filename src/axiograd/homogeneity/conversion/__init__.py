@@ -1,4 +1,4 @@
-"""Conversion of any model into an X-DNN: strip it of what is not homogeneous, or lift it as a whole.
+"""Conversion of any model into an X-DNN: strip it, carry its biases, calibrate it, or lift it as a whole.
 
 What `strip` puts in place of what; ρ = RMS/r of the sample, r calibrated on the example inputs, so that ρ ≈ 1 there:
 
@@ -26,7 +26,12 @@ from axiograd.homogeneity.conversion.calibrate import (
     OverfittingWarning as OverfittingWarning,
     calibrated_layout as calibrated_layout,
 )
-from axiograd.homogeneity.conversion.convert import Conversion as Conversion, to_xdnn as to_xdnn
+from axiograd.homogeneity.conversion.convert import (
+    Conversion as Conversion,
+    ConversionWarning as ConversionWarning,
+    to_xdnn as to_xdnn,
+)
+from axiograd.homogeneity.conversion.edits import Edit as Edit
+from axiograd.homogeneity.conversion.kept import Kept as Kept
 from axiograd.homogeneity.conversion.layers import UncentredBatchNorm as UncentredBatchNorm
 from axiograd.homogeneity.conversion.lift import Lifted as Lifted, energy_share as energy_share
-from axiograd.homogeneity.conversion.strip import Edit as Edit

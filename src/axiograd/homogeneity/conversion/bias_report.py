@@ -11,8 +11,8 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from axiograd.errors import AxiogradError, InputError
 from axiograd.homogeneity.conversion.calibrate import OverfittingWarning
-from axiograd.homogeneity.conversion.convert import to_xdnn
-from axiograd.homogeneity.conversion.strip import running
+from axiograd.homogeneity.conversion.convert import ConversionWarning, to_xdnn
+from axiograd.homogeneity.conversion.edits import running
 
 #: Below this share of the output, constants are not worth a thought.
 LITTLE = 0.01
@@ -98,7 +98,7 @@ class BiasReport:
 
 
 def bias_report(model: nn.Module, samples: Tensor, labels: Tensor | None = None) -> BiasReport:
-    """How much of the output the biases carry, and what strip, calibrated strip and lift would cost, without training.
+    """How much of the output the biases carry, and what each conversion would cost, without training.
 
     Every second sample makes the conversions, the others judge them, so give real samples, at least a hundred if a
     strip is to be calibrated.
@@ -186,12 +186,14 @@ def _answers(model: nn.Module, samples: Tensor) -> Tensor:
 
 def _costs(model: nn.Module, samples: Tensor, before: Tensor, labels: Tensor | None) -> tuple[Cost, ...]:
     made, judged = samples[::2], samples[1::2]
-    ways: dict[str, dict[str, Any]] = {"strip": {}, "calibrated strip": {"calibration": made}, "lift": {"how": "lift"}}
+    ways: dict[str, dict[str, Any]] = {how: {"how": how} for how in ("strip", "carry", "calibrate", "lift")}
+    ways["calibrate"]["calibration"] = made
     costs = []
     for how, options in ways.items():
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", OverfittingWarning)
+                for category in (OverfittingWarning, ConversionWarning):
+                    warnings.simplefilter("ignore", category)
                 after = _answers(to_xdnn(model, made[:EXAMPLES], **options).model.eval(), judged)
         except AxiogradError as error:
             costs.append(Cost(how, None, why=str(error).splitlines()[0]))

@@ -82,8 +82,8 @@ class Calibration:
     def ensure(cls, given: Any) -> "Calibration":
         return given if isinstance(given, cls) else cls(given)
 
-    def read(self, example: Tensor) -> tuple[list[Tensor], list[Tensor]]:
-        """The images in chunks: those to fit to, and those held out (every n-th)."""
+    def loaded(self, example: Tensor) -> "Calibration":
+        """The same with all images in one tensor."""
         if not isinstance(self.images, Iterable):
             raise InputError(f"calibration is a {type(self.images).__name__}; pass a tensor of images or batches.")
         found: list[Tensor] = []
@@ -107,11 +107,14 @@ class Calibration:
             )
         if not bool(torch.isfinite(images).all()):
             raise InputError("the calibration images have NaN or infinite values.")
-        if images.dim() == 4:  # noqa: PLR2004  # channels last: convolutions on a processor are twice as fast
-            images = images.contiguous(memory_format=torch.channels_last)
+        return replace(self, images=images)
+
+    def split(self) -> tuple[Tensor, Tensor]:
+        """Loaded images to fit to, and those held out (every n-th)."""
+        images: Tensor = self.images  # type: ignore[assignment]  # they are loaded
         step = max(round(1 / self.held_out), 2) if self.held_out else len(images) + 1
         held = torch.arange(len(images)) % step == step - 1
-        return list(images[~held].split(_CHUNK)), list(images[held].split(_CHUNK)) if bool(held.any()) else []
+        return images[~held], images[held]
 
 
 # ---------------------------------------------------------------------------------------------------------- regressions
@@ -449,12 +452,17 @@ def warn_of_overfitting(fits: tuple[LayerFit, ...]) -> None:
         )
 
 
+def _channels_last(images: Tensor) -> Tensor:
+    """Convolutions on a processor are twice as fast then."""
+    return images.contiguous(memory_format=torch.channels_last) if images.dim() == 4 else images  # noqa: PLR2004
+
+
 @torch.no_grad()
 def calibrated_strip(
     model: nn.Module, example: Tensor, calibration: Calibration
 ) -> tuple[fx.GraphModule, tuple[LayerFit, ...]]:
     """The twin of a model in which every affine layer has degree 1, fitted to images, and how good each layer is."""
-    fitted, held = calibration.read(example)
+    fitted, held = (list(_channels_last(part).split(_CHUNK)) if len(part) else [] for part in calibration.split())
     converted = _Layout(model, example).converted.eval()
     layers = sum(isinstance(layer, AffineOfDegreeOne) for layer in converted.children())
     fitting = _Fitting(converted, calibration, fitted, held)

@@ -36,6 +36,7 @@ from axiograd.homogeneity.conversion.scale import (
     sample_rms,
     without_padding,
 )
+from axiograd.layers import mean_size, over_channels
 
 # ------------------------------------------------------------------------------------------------------------- degrees
 
@@ -142,30 +143,44 @@ class FunctionCall:
         """ρ = RMS(x)/r per sample: of x's own degree, and 1 at the data's scale; `where` as in `sample_rms`."""
         return self.forward.rho(self.name, after, sample_rms(x, *where), follows=follows).to(x.dtype)
 
+    def size(self, x: Tensor, after: str) -> Tensor:
+        """What a constant beside x is multiplied by: ρ, or, where biases are carried, m(x)/m̄."""
+        if self.forward.carries:
+            return self.forward.rho(self.name, f"{after} m(x)/m̄", mean_size(x)).to(x.dtype)
+        return self.rho(x, f"{after} RMS(x)/r")
+
 
 #: A rewrite returns the result and its degree, or None to leave the call as it is.
 Result = tuple[Any, float] | None
 
 
 def _without_bias(call: FunctionCall) -> Result:
-    """linear, convolutions: W h + b → W h."""
+    """linear, convolutions: W h + b → W h, or W h + b·m(W h)/m̄."""
     index = 3 if call.name == "bilinear" else 2
     x, weight, bias = call.get(0, "input"), call.get(1, "weight"), call.get(index, "bias")
     if bias is None or degree_of(x) == 0:
         return None
-    call.forward.note(call.name, f"{call.name} without bias")
     call.put(index, "bias", None)
-    return call.run(), degree_of(x) + degree_of(weight)
+    made = call.run()
+    shaped = over_channels(bias, made) if "conv" in call.name else bias
+    return _with_constant(call, made, shaped), degree_of(x) + degree_of(weight)
 
 
 def _product_only(call: FunctionCall) -> Result:
-    """addmm, baddbmm: a constant plus a product → the product."""
+    """addmm, baddbmm: a constant plus a product → the product, or the product with a carried constant."""
     constant, a, b = call.args[:3]
     degree = degree_of(a) + degree_of(b)
     if degree == degree_of(constant):
         return None
-    call.forward.note(call.name, "the matrix product without its bias")
-    return call.kwargs.get("alpha", 1) * torch.matmul(a, b), degree
+    made = call.kwargs.get("alpha", 1) * torch.matmul(a, b)
+    return _with_constant(call, made, call.kwargs.get("beta", 1) * constant), degree
+
+
+def _with_constant(call: FunctionCall, made: Tensor, constant: Tensor) -> Tensor:
+    if not call.forward.carries:
+        call.forward.note(call.name, f"{call.name} without bias")
+        return made
+    return made + constant * call.forward.rho(call.name, f"{call.name} with a carried bias", mean_size(made))
 
 
 #: What people write for −∞: logits that no softmax shall see.
@@ -196,7 +211,7 @@ def _rescale(call: FunctionCall, operands: list[Any], odd: list[int], like: int)
         value = operands[i]
         if degree_of(value):
             value = safe_divide(value, call.rho(value, f"{call.name} of values brought to one degree"))
-        operands[i] = value * call.rho(operands[like], f"{call.name} with its constant times RMS(x)/r")
+        operands[i] = value * call.size(operands[like], f"{call.name} with its constant times")
 
 
 def _at_one_degree(call: FunctionCall) -> Result:
@@ -285,6 +300,10 @@ def _with_two_slopes(call: FunctionCall) -> Result:
     if degree_of(x) == 0:
         return None
     plain = getattr(F, call.name, None) or getattr(torch, call.name)
+    if call.forward.carries and call.name in {"relu6", "hardtanh"}:
+        low, high = (0.0, 6.0) if call.name == "relu6" else (call.get(1, "min_val", -1.0), call.get(2, "max_val", 1.0))
+        size = call.size(x, f"{call.name} with its bounds times")
+        return torch.clamp(x, low * size, high * size), degree_of(x)
     named = {k: v for k, v in call.kwargs.items() if k not in {"inplace", "input"}}
     positional = [v for v in call.args[1:] if not isinstance(v, bool)]  # a flag is "inplace"
     slopes = call.forward.constant(
@@ -384,7 +403,13 @@ class RewrittenForward(TorchFunctionMode):
     """
 
     def __init__(
-        self, module: nn.Module, roles: Roles | None = None, degrees: Sequence[float] = (), *, rewrites: bool = True
+        self,
+        module: nn.Module,
+        roles: Roles | None = None,
+        degrees: Sequence[float] = (),
+        *,
+        rewrites: bool = True,
+        carries: bool = False,
     ) -> None:
         super().__init__()
         #: The module, and the one whose code runs, which in a dry run of a whole model is one inside of it.
@@ -395,6 +420,8 @@ class RewrittenForward(TorchFunctionMode):
         self.degrees = degrees
         #: Whether functions are rewritten, or padding is masked out alone.
         self.rewrites = rewrites
+        #: Whether constants are carried by the signal, or taken out and multiplied by its root mean square.
+        self.carries = carries
         self.calibrating = False
         self.calls: Counter[str] = Counter()
         #: What was rewritten: before, after, and the line of the user's code.

@@ -3,7 +3,6 @@
 import copy
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,12 +10,12 @@ from torch import nn
 from torch.nn.modules.conv import _ConvNd
 from torch.utils._pytree import tree_leaves
 
-from axiograd._calls import Leaves, is_floating
-from axiograd._state import in_mode, preserved_buffers, with_buffers
+from axiograd._calls import is_floating
 from axiograd.errors import AxiogradError, ConversionError
+from axiograd.homogeneity.conversion.carry import carry_biases
+from axiograd.homogeneity.conversion.edits import Edit, ExampleCall, running, runs_torchs_code
 from axiograd.homogeneity.conversion.layers import UncentredBatchNorm
 from axiograd.homogeneity.conversion.rewrite import RewrittenForward, ScaleKeepingForward, degree_of, is_torchs, track
-from axiograd.homogeneity.conversion.scale import Roles
 
 if TYPE_CHECKING:
     from axiograd.homogeneity.certificate import Certificate
@@ -30,53 +29,21 @@ _NORMS = (nn.LayerNorm, nn.GroupNorm, nn.InstanceNorm1d, nn.InstanceNorm2d, nn.I
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
-@dataclass(frozen=True)
-class Edit:
-    """One change: where, from what, to what; `source` is the line of functional code, if it was that."""
-
-    module: str
-    before: str
-    after: str
-    source: str = ""
-
-    def __str__(self) -> str:
-        line = f" ({self.source})" if self.source else ""
-        return f"{self.module or 'the model'}: {self.before} → {self.after}{line}"
-
-
-@dataclass(frozen=True)
-class ExampleCall:
-    """The example call of a model, with the role of every argument."""
-
-    leaves: Leaves
-    roles: Roles
-
-    def __call__(self, model: nn.Module) -> Any:
-        args, kwargs = self.leaves.copies()
-        return model(*args, **kwargs)
-
-
-@contextmanager
-def running(model: nn.Module, *, training: bool = False, keep_buffers: bool = True) -> Iterator[None]:
-    """Everything in one mode; modes, random numbers and, if wanted, buffers are afterwards as they were."""
-    devices = {p.device for p in model.parameters() if p.device.type == "cuda"}
-    owners = with_buffers(model) if keep_buffers else []
-    with in_mode(model, training=training), torch.random.fork_rng(list(devices)), preserved_buffers(owners):
-        yield
-
-
-def strip(model: nn.Module, call: ExampleCall, prove: Prove) -> tuple[nn.Module, list[Edit], "Certificate"]:
+def strip(
+    model: nn.Module, call: ExampleCall, prove: Prove, *, carries: bool = False
+) -> tuple[nn.Module, list[Edit], "Certificate"]:
     """Biases and batch norms first, then functions, in the modules whose code calls them.
 
-    A model whose own code reads the biases of its layers keeps them, as zeros.
+    With `carries` biases, means and shifts stay, carried by the signal. A model whose own code reads the biases of its
+    layers keeps them, as zeros.
     """
     try:
-        stripped, edits = _strip(model, call, zero_biases=False)
+        stripped, edits = _strip(model, call, zero_biases=False, carries=carries)
     except AxiogradError:
         raise
     except Exception as error:  # noqa: BLE001  # the user's own code, without its biases
         try:
-            stripped, edits = _strip(model, call, zero_biases=True)
+            stripped, edits = _strip(model, call, zero_biases=True, carries=carries)
         except Exception:  # noqa: BLE001
             raise ConversionError(
                 f"{type(model).__name__} no longer runs once it is stripped ({type(error).__name__}: {error}). "
@@ -90,10 +57,11 @@ def strip(model: nn.Module, call: ExampleCall, prove: Prove) -> tuple[nn.Module,
     return stripped, edits, certificate
 
 
-def _strip(model: nn.Module, call: ExampleCall, *, zero_biases: bool) -> tuple[nn.Module, list[Edit]]:
+def _strip(model: nn.Module, call: ExampleCall, *, zero_biases: bool, carries: bool) -> tuple[nn.Module, list[Edit]]:
     stripped = copy.deepcopy(model)
-    edits = list(_exchange(stripped, zero_biases=zero_biases))
-    owners = _owners(stripped, call)
+    edits = carry_biases(stripped, call) if carries else []
+    edits += _exchange(stripped, zero_biases=zero_biases, carries=carries)
+    owners = _owners(stripped, call, carries=carries)
     if call.roles.may_mask():
         stripped.forward = RewrittenForward(stripped, call.roles, rewrites=False)
     for path, degrees in owners.items():
@@ -101,7 +69,7 @@ def _strip(model: nn.Module, call: ExampleCall, *, zero_biases: bool) -> tuple[n
         if degrees is None:
             module.forward = ScaleKeepingForward(module)
         else:
-            module.forward = RewrittenForward(module, None if path else call.roles, degrees)
+            module.forward = RewrittenForward(module, None if path else call.roles, degrees, carries=carries)
     calibrate(stripped, call)
     for path, forward in rewritten_forwards(stripped).items():
         edits += [Edit(path, *edit) for edit in forward.edits]
@@ -110,14 +78,14 @@ def _strip(model: nn.Module, call: ExampleCall, *, zero_biases: bool) -> tuple[n
 
 
 @torch.no_grad()
-def _owners(model: nn.Module, call: ExampleCall) -> dict[str, list[float] | None]:
+def _owners(model: nn.Module, call: ExampleCall, *, carries: bool) -> dict[str, list[float] | None]:
     """The modules in whose own code a function is rewritten, with the degrees of their arguments, by path.
 
     A dry run of a copy that is rewritten as a whole, in which all degrees are known. A module without parts of its own
     whose answer has degree 0 is a norm, whoever wrote it; None stands for its degrees.
     """
     trial = copy.deepcopy(model)
-    forward = trial.forward = RewrittenForward(trial, call.roles)
+    forward = trial.forward = RewrittenForward(trial, call.roles, carries=carries)
     paths = {module: path for path, module in trial.named_modules()}
     stack = [trial]
     degrees: dict[nn.Module, list[float]] = {}
@@ -159,11 +127,10 @@ def rewritten_forwards(model: nn.Module) -> dict[str, RewrittenForward]:
     return {path: forward for path, forward in found.items() if isinstance(forward, RewrittenForward)}
 
 
-def _exchange(model: nn.Module, *, zero_biases: bool) -> Iterator[Edit]:
+def _exchange(model: nn.Module, *, zero_biases: bool, carries: bool) -> Iterator[Edit]:
     """Take out biases, and exchange batch norms, in place."""
     for path, module in model.named_modules():
-        kind = type(module).__name__
-        torchs = type(module).forward.__module__.startswith("torch.nn.")  # a forward of one's own is functional code
+        kind, torchs = type(module).__name__, runs_torchs_code(module)
         if isinstance(module, _BATCH_NORMS) and torchs:
             _uncentre(module)
             yield Edit(path, kind, type(module).__name__)
@@ -172,7 +139,7 @@ def _exchange(model: nn.Module, *, zero_biases: bool) -> Iterator[Edit]:
                 module.register_parameter(name, None)
         elif isinstance(module, _NORMS) and torchs:
             module.register_parameter("bias", None)
-        elif isinstance(module, _AFFINE) and isinstance(module.bias, nn.Parameter):
+        elif isinstance(module, _AFFINE) and isinstance(module.bias, nn.Parameter) and not carries:
             zeros = torch.zeros_like(module.bias)
             module.register_parameter("bias", None)
             if zero_biases:

@@ -13,13 +13,13 @@ from axiograd.homogeneity.nodes import schema_of, shape_of
 #: A larger "epsilon" is a constant like any other.
 LARGEST_EPSILON = 1e-3
 #: Remedies that several rules name.
-CONSTANT_FIX = "Take the constant out, or let axiograd.to_xdnn strip it."
+CONSTANT_FIX = "Take the constant out, or convert the model: axiograd.to_xdnn(model, examples)."
 DEGREES_FIX = (
-    "Bring both to one degree, e.g. by a scale-keeping normalisation; axiograd.to_xdnn does it, "
-    "or lifts the whole model."
+    "Bring both to one degree, e.g. by a scale-keeping normalisation, or convert the model: "
+    "axiograd.to_xdnn(model, examples)."
 )
-BIAS_FIX = "Build the layer with bias=False, or let axiograd.to_xdnn strip the bias."
-LIFT_FIX = 'axiograd.to_xdnn(how="lift") makes any model homogeneous.'
+BIAS_FIX = "Build the layer with bias=False, or convert the model: axiograd.to_xdnn(model, examples)."
+LIFT_FIX = 'axiograd.to_xdnn(model, examples, how="lift") makes any model homogeneous.'
 #: Arguments that choose or scale the terms of an operator, and are none.
 _NO_TERMS = {"index", "indices", "mask", "condition", "sorter", "alpha", "beta"}
 _NAMES_SHOWN = 3

@@ -210,7 +210,7 @@ def _by_constants(call: Call, value: Value) -> Value:
         names, text = describe_constants(shifts)
         call.report(
             f"Batch normalisation with running statistics shifts a value of degree {value.degree or 0:g} by {text}.",
-            "Set mean and shift to zero, or let axiograd.to_xdnn strip them.",
+            "Set mean and shift to zero, or convert the model: axiograd.to_xdnn(model, examples).",
             kind="normalisation",
             parameters=names,
         )
@@ -236,7 +236,8 @@ def attention(call: Call) -> Result:
         logits,
         f"The logits of softmax attention have degree {logits.degree or 0:g}: the attention sharpens as "
         "the input grows.",
-        "Normalise queries and keys (QK-normalised attention); axiograd.to_xdnn does it.",
+        "Normalise queries and keys (QK-normalised attention), or convert the model: "
+        "axiograd.to_xdnn(model, examples).",
         kind="attention",
     )
     for mask in call.given("attn_mask"):

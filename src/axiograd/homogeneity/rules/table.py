@@ -115,7 +115,7 @@ class Row:
                 return of_degree(0)
 
 
-_RELU_FIX = "Use ReLU, LeakyReLU or PReLU; axiograd.to_xdnn puts in a homogeneous counterpart."
+_RELU_FIX = "Use ReLU, LeakyReLU or PReLU, or convert the model: axiograd.to_xdnn(model, examples)."
 _GATE_FIX = "Feed the gate a normalised value of degree 0, or return the logit and apply sigmoid in the loss."
 _SOFTMAX_FIX = (
     "Normalise the logits to degree 0 first (QK-normalised attention), or return the logits and apply softmax in the "
