@@ -75,7 +75,7 @@ def converted(name: str, form: str, size: Size, n: int | None = None) -> tuple[n
     start = time.process_time()
     if form == "original":
         return model, 0.0, 0
-    how, given = "lift" if form == "lift" else "strip", {}
+    how, given = form if form in {"strip", "lift"} else "calibrate", {}
     if form in {"strip", "lift"}:
         images = images[:EXAMPLES]
     else:

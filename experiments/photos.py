@@ -107,8 +107,8 @@ def load(name: str, form: str) -> nn.Module:
         if form != "regular":
             data = images(name)
             examples = {n: default_collate([data[i] for i in spread(len(data), n)])[0] for n in (CONVERTED, FITTED)}
-            how = "lift" if form == "lifted" else "strip"
-            fitted = examples[FITTED] if form == "calibrated" else None
+            how = {"stripped": "strip", "calibrated": "calibrate", "lifted": "lift"}[form]
+            fitted = examples[FITTED] if how == "calibrate" else None
             model = axiograd.to_xdnn(model, examples[CONVERTED], how=how, calibration=fitted).model
     return model.eval().requires_grad_(False).to(memory_format=torch.channels_last)
 
