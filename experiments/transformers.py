@@ -5,6 +5,7 @@ trained, and built so that they are homogeneous. Attributions are judged by dele
 patches or words, and a prior takes a shortcut away from the built ones.
 """
 
+import warnings
 from functools import partial
 from typing import Any
 
@@ -61,11 +62,13 @@ class FromIds(nn.Module):
 def lifted(model: nn.Module, data: Set) -> nn.Module:
     """The lift at the scale of the training inputs, from pixels or from embeddings on."""
     x = data.train.inputs[:64]
-    if data.patch:
-        return axiograd.to_xdnn(model, x, how="lift").model
-    embedding = model.get_submodule("embedding")
-    example = {"inputs_embeds": embedding(x).detach(), "attention_mask": data.call(x)["attention_mask"]}
-    return FromIds(axiograd.to_xdnn(model, example, how="lift").model, embedding)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # what a lift loses is measured
+        if data.patch:
+            return axiograd.to_xdnn(model, x, how="lift").model
+        embedding = model.get_submodule("embedding")
+        example = {"inputs_embeds": embedding(x).detach(), "attention_mask": data.call(x)["attention_mask"]}
+        return FromIds(axiograd.to_xdnn(model, example, how="lift").model, embedding)
 
 
 @torch.no_grad()
