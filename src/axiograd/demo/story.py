@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -18,6 +19,7 @@ from axiograd._version import __version__
 from axiograd.attribution import Completeness, IntegratedGradients, XGradient
 from axiograd.datasets import TensorData, shapes
 from axiograd.homogeneity import Certificate, Conversion, certify, to_xdnn
+from axiograd.homogeneity.conversion import ConversionWarning
 from axiograd.priors import RightReasons
 from axiograd.training.loss import AttributionLoss
 
@@ -152,7 +154,9 @@ def refused(model: nn.Module, data: Data) -> Certificate:
 
 def converted(model: nn.Module, data: Data) -> Conversion:
     """The same network as an X-DNN."""
-    return to_xdnn(model, normalised(data.train.inputs[:64]), how="strip")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConversionWarning)  # it is trained a little longer, and then judged
+        return to_xdnn(model, normalised(data.train.inputs[:64]), how="strip")
 
 
 def compare(model: nn.Module, data: Data, n: int = 32) -> Speed:
