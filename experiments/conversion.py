@@ -1,4 +1,4 @@
-"""Pretrained networks as they are, stripped, calibrated and lifted: what is kept, and what is explained.
+"""Pretrained networks as they are, stripped, carried, calibrated and lifted: what is kept, and what is explained.
 
 Accuracy on images that nothing was converted with, the same at a tenth of the contrast, how far one backward pass is
 from 128-step Integrated Gradients, and masking metrics against random attributions. ImageNet photos are probably
@@ -24,7 +24,7 @@ from axiograd.homogeneity import Calibration
 from axiograd.metrics import masking_curves
 from experiments import lab, photos
 
-FORMS = ("original", "strip", "calibrated", "bias-free", "lift")
+FORMS = ("original", "strip", "carried", "calibrated", "bias-free", "lift")
 #: Images that strip and lift are made with, and steps of the Integrated Gradients whose masks are compared.
 EXAMPLES, MASKED_STEPS, CONTRAST = 16, 32, 0.1
 #: More is better, or less.
@@ -75,11 +75,11 @@ def converted(name: str, form: str, size: Size, n: int | None = None) -> tuple[n
     start = time.process_time()
     if form == "original":
         return model, 0.0, 0
-    how, given = form if form in {"strip", "lift"} else "calibrate", {}
-    if form in {"strip", "lift"}:
-        images = images[:EXAMPLES]
-    else:
+    how, given = {"strip": "strip", "carried": "carry", "lift": "lift"}.get(form, "calibrate"), {}
+    if how == "calibrate":
         given["calibration"] = Calibration(images, read_biases=form == "calibrated")
+    elif how != "carry":
+        images = images[:EXAMPLES]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # how much is lost is what is measured
         made = axiograd.to_xdnn(model, images, how=how, **given).model
@@ -166,7 +166,7 @@ def summary(found: dict[tuple[str, str], dict[str, Any]]) -> lab.Result:
     lost = table.groupby("form")["top-1 lost"]
     words = [f"{form} {lab.span(lost.get_group(form), 'z.1f')}" for form in FORMS[1:] if form in lost.groups]
     verdict = f"Points of top-1 that conversions lose ({', '.join(table['network'].unique())}): {', '.join(words)}."
-    title = "Pretrained networks, stripped, calibrated and lifted"
+    title = "Pretrained networks, stripped, carried, calibrated and lifted"
     return lab.Result(title, table, verdict, f"{NOTE}\n{told(found)}".strip(), DATA, "0")
 
 
@@ -199,7 +199,8 @@ def told(found: dict[tuple[str, str], dict[str, Any]]) -> str:
 DATA = f"{photos.DATA}; Tiny ImageNet, 20 classes"
 NOTE = """\
 Labels are used by nothing but the judging. ImageNet photos are probably training images: what is lost compares, the
-level does not. *Calibrated* reads biases off the input and fits weights, *bias-free* fits weights alone; where a form
+level does not. *Carried* multiplies each bias by the mean of its layer's input over that on the examples, without any
+fitting. *Calibrated* reads biases off the input and fits weights, *bias-free* fits weights alone; where a form
 overflows, it has no attributions. Accuracies are of images that converted nothing, ± standard error over them; what is
 lost is paired. *Error* is the mean over images of Σ|x ⊙ ∇F − IG| / Σ|IG| with 128-step Integrated Gradients of the same
 form, zero baseline in normalised space, target the predicted class. Gains are areas under the masking curves of one
