@@ -1,9 +1,10 @@
-"""Runs the README's Python block, keeps half precision from killing a run, and lists results that are out of date."""
+"""Runs the README's Python block, and keeps half precision from killing a run and experiments from leaving files."""
 
+import atexit
 import os
-from pathlib import Path
+import shutil
+import tempfile
 
-import pytest
 from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser
 
@@ -29,16 +30,10 @@ def limit_instructions() -> str:
 
 SAID = limit_instructions()
 
+if "AXIOGRAD_EXPERIMENTS" not in os.environ:  # a worker has the folder of the process that started it
+    os.environ["AXIOGRAD_EXPERIMENTS"] = tempfile.mkdtemp(prefix="axiograd-experiments-")
+    atexit.register(shutil.rmtree, os.environ["AXIOGRAD_EXPERIMENTS"], ignore_errors=True)
+
 
 def pytest_report_header() -> str:
     return SAID
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Which results are older than the code they depend on: no failure, a list for whoever runs experiments next."""
-    if any("tests/experiments" in str(report.nodeid) for report in terminalreporter.getreports("passed")):
-        from axiograd.experiments.reproduce import older_than_their_code
-
-        old = older_than_their_code(Path(__file__).parent / "results")
-        terminalreporter.section(f"{len(old)} results that other code has made than what would run now")
-        terminalreporter.write("".join(f"{line}\n" for line in old))

@@ -4,17 +4,15 @@
 
 Processor time, medians of ratios within interleaved rounds, so that whatever else the machine does falls on both sides
 alike; only ratios are reported. Peak memory is that of a fresh process, less that of the same process before the call.
-With `--save`, each part is kept in results/attribution.json as soon as it is measured, and not measured again.
+With `--save`, results/attribution.md is written.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import shlex
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -22,14 +20,14 @@ from pathlib import Path
 import captum
 import captum.attr
 import torch
+from ratios import interleaved, ratio
 from targets import judged
+from versions import versions
 
 import axiograd
-from axiograd.experiments.records import Records, current_versions, markdown_table, provenance
-from axiograd.experiments.training_cost import interleaved, ratio
 from axiograd.models import get_model
 
-RESULTS = Path(__file__).parent / "results" / "attribution.json"
+RESULTS = Path(__file__).parent / "results" / "attribution.md"
 BATCH = 16
 PARTS = ("one pass", "16 steps", "128 steps", "memory")
 #: What is divided by what, and what is wanted of it.
@@ -125,23 +123,21 @@ def measured(part: str, rounds: int) -> dict[str, float]:
     return {f"{a} / {b}": ratio(times, a, b) for a, b, _ in TIMES if a in names and b in names}
 
 
-def render(records: Records) -> str:
+def render(found: dict[str, float], rounds: int) -> str:
     """The page of the results."""
-    found = {name: value for piece in records.pieces for name, value in piece.values.items()}
-    rows = [(f"{a} / {b}", found.get(f"{a} / {b}"), wanted) for a, b, wanted in TIMES]
-    rows.append(("peak memory, XGradient.attribute / backward", found.get("memory"), "at most 1.1"))
-    lines = [(name, f"{value:.3g}", judged(value, wanted)) for name, value, wanted in rows if value is not None]
-    memory = (
-        f"Peak memory above the model and inputs: backward {found['plain_mib']:.0f} MiB, XGradient "
-        f"{found['x_gradient_mib']:.0f} MiB.\n\n"
-        if "memory" in found
-        else ""
-    )
+    rows = [(f"{a} / {b}", found[f"{a} / {b}"], wanted) for a, b, wanted in TIMES]
+    rows.append(("peak memory, XGradient.attribute / backward", found["memory"], "at most 1.1"))
+    lines = [f"| {name} | {value:.3g} | {judged(value, wanted)} |" for name, value, wanted in rows]
+    table = "\n".join(["| ratio | measured | wanted |", "|---|---|---|", *lines])
     return (
         "# Attribution: axiograd beside Captum\n\n"
-        f"AlexNet without biases, {BATCH} × 3 × 224 × 224, float32; processor time, medians of ratios within "
+        f"AlexNet without biases, {BATCH} × 3 × 224 × 224, float32; processor time, medians of ratios within {rounds} "
         "interleaved rounds. `forward` is the bare network without a graph, `backward` its gradient by the input.\n\n"
-        f"{markdown_table(('ratio', 'measured', 'wanted'), lines)}\n\n{memory}{provenance(records)}\n"
+        f"{table}\n\n"
+        f"Peak memory above the model and inputs: backward {found['plain_mib']:.0f} MiB, XGradient "
+        f"{found['x_gradient_mib']:.0f} MiB.\n\n"
+        f"Made by `python benchmarks/attribution.py --save`, seed 0, {torch.get_num_threads()} thread(s); "
+        f"{versions(captum=captum.__version__)}.\n"
     )
 
 
@@ -149,18 +145,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--save", action="store_true", help=f"keep parts in {RESULTS} and write its .md")
+    parser.add_argument("--save", action="store_true", help=f"write {RESULTS}")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    path = RESULTS if options.save else Path(tempfile.mkdtemp()) / RESULTS.name
-    settings = {"rounds": options.rounds, "threads": options.threads, "seed": 0, "dtype": "float32"}
-    command = shlex.join(["python", "benchmarks/attribution.py", *sys.argv[1:]])
-    versions = current_versions(captum=captum.__version__)
-    records = Records(path, command=command, data="random inputs", settings=settings, versions=versions)
-    for part in PARTS:
-        records.piece(lambda part=part: measured(part, options.rounds), part=part)
-    text = render(records)
-    path.with_suffix(".md").write_text(text)
+    found = {name: value for part in PARTS for name, value in measured(part, options.rounds).items()}
+    text = render(found, options.rounds)
+    if options.save:
+        RESULTS.write_text(text)
     print(text)
 
 

@@ -1,6 +1,6 @@
 """Convert every classification architecture of torchvision, and write what came of it as a table.
 
-    python benchmarks/reach.py             # all that are not in results/conversion/reach.json yet
+    python benchmarks/reach.py             # all that are not in benchmarks/results/reach.json yet
     python benchmarks/reach.py resnet18 vit_b_16 --again
     python benchmarks/reach.py --export    # the lines of export.py too, from the same conversions
     python benchmarks/reach.py --export --part 1/2    # every second line, so that another process does the others
@@ -28,7 +28,7 @@ from axiograd.homogeneity.conversion import to_xdnn
 from support.alive import lives
 
 ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "results" / "conversion" / "reach.json"
+RESULTS = ROOT / "benchmarks" / "results" / "reach.json"
 TABLE = ROOT / "docs" / "reach.md"
 SECONDS, GIGABYTES = 400, 12
 

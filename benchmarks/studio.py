@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import statistics
 import tempfile
 import time
@@ -29,11 +28,10 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import nn
+from versions import versions
 
-import axiograd
 from axiograd.datasets import SQUEEZENET, Preprocess, TensorData, fashion_mnist
 from axiograd.datasets.pictures import Pictures
-from axiograd.experiments.code import commit
 from axiograd.models import get_model
 from axiograd.studio.network import Origin
 from axiograd.studio.opening import Opened, opened
@@ -250,8 +248,7 @@ Seconds by the clock, through the server and its worker process, on {machine["co
 {machine["threads"]:.0f} thread(s) of torch; {machine["load"]:.1f} other programs were running on average when it began.
 Fashion-MNIST, and photos of random colours.
 
-`python benchmarks/studio.py --save`, seed 0; axiograd {axiograd.__version__}, torch {torch.__version__}, Python
-{platform.python_version()}, commit {commit()}.
+`python benchmarks/studio.py --save`, seed 0; {versions()}.
 """
 
 

@@ -21,12 +21,12 @@ from pathlib import Path
 import numpy as np
 import shap
 import torch
+from ratios import interleaved, ratio
 from torch import nn
+from versions import versions
 
 import axiograd
 from axiograd.datasets import catalogue, table
-from axiograd.experiments.records import current_versions
-from axiograd.experiments.training_cost import interleaved, ratio
 
 RESULTS = Path(__file__).parent / "results" / "tables.md"
 ROUNDS, WARM, REPEATED = 5, 10, 20
@@ -123,7 +123,7 @@ def measure() -> dict[str, object]:
             "rows": len(values),
         }
     about = {"accuracy": accuracy, "rows_per_second": 1 / fastest, "features": x.shape[1]}
-    return {**about, "methods": found, "versions": current_versions(shap=shap.__version__)}
+    return {**about, "methods": found, "versions": versions(shap=shap.__version__)}
 
 
 def repeat(work: Callable[[torch.Tensor], np.ndarray], x: torch.Tensor) -> None:
@@ -133,7 +133,6 @@ def repeat(work: Callable[[torch.Tensor], np.ndarray], x: torch.Tensor) -> None:
 
 
 def page(found: dict) -> str:
-    versions = ", ".join(f"{name} {value}" for name, value in found["versions"].items())
     lines = [
         "# Tables: X-Gradient beside shap",
         "",
@@ -164,7 +163,7 @@ def page(found: dict) -> str:
                 "Integrated Gradients."
             ),
             "",
-            f"`python benchmarks/tables.py --save`, seed 0; {versions}.",
+            f"`python benchmarks/tables.py --save`, seed 0; {found['versions']}.",
             "",
         ]
     )

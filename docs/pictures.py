@@ -1,6 +1,6 @@
-"""Draws docs/pictures: what training with each prior does to attributions. Needs no download.
+"""Draws docs/pictures: what training with each prior does to attributions. All but Front need no download.
 
-`python docs/pictures.py` draws all in some minutes, `python docs/pictures.py Gini L1` some.
+`PYTHONPATH=. python docs/pictures.py` draws all in some minutes, `PYTHONPATH=. python docs/pictures.py Gini L1` some.
 """
 
 import copy
@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pandas as pd
 import torch
 import torch.nn.functional as F
 from matplotlib.figure import Figure
@@ -23,12 +24,11 @@ from torch import Tensor, nn
 
 from axiograd import AttributionLoss, XGradient, priors, report
 from axiograd.datasets import TensorData, shapes
-from axiograd.experiments.records import read
 from axiograd.report.colours import LINES, matplotlib_map
+from experiments import fig2_right, panels as contrasts
 
 FOLDER = Path(__file__).parent / "pictures"
 RESULTS = Path(__file__).parents[1] / "results"
-BENCHMARKS = Path(__file__).parents[1] / "benchmarks" / "results"
 WITHOUT, WITH, SHADE = "#6b6f76", LINES[1], "#dfe8f1"
 BOX = "#111111"
 IMAGES, EPOCHS, BATCH, FEW = 1600, 10, 50, 100
@@ -393,20 +393,19 @@ def draw_front() -> None:
         show_map(axes, F.avg_pool2d(arrays[f"attributions_{when}"][one].sum(0, keepdim=True), 2)[0])
         axes.set_title(f"{when} the prior:\n{right_of[network_of]:.0f} % right", fontsize=9)
         axes.set_xlabel("where the tag is random", fontsize=7.5)
-    (photo,) = read(RESULTS / "fig2-right" / "real.json").find(network="squeezenet1_1")
-    stored = load_file(RESULTS / "fig2-right" / photo.values["maps"])["maps"][0].float()
+    photo = contrasts.measured("squeezenet1_1", "stripped", fig2_right.polaroid())
     for axes, place, title in zip(
         maps[3:], (1, 0), ("Integrated Gradients,\n128 gradients", "X-Gradient,\none gradient"), strict=True
     ):
-        show_map(axes, F.avg_pool2d(stored[place : place + 1], 4)[0])
+        show_map(axes, F.avg_pool2d(torch.from_numpy(photo["maps"][0][place])[None], 4)[0])
         axes.set_title(title, fontsize=9)
-    off = photo.values["networks"]["stripped"]["to_ig_1"]
+    off = photo["to IG, α = 1"]
     maps[4].set_xlabel(f"photo of a camera, SqueezeNet\nstripped; off by {off:.0e}", fontsize=7.5)
-    (held,) = read(BENCHMARKS / "held-gates.json").find(network="alexnet", part="held")
+    held = pd.read_csv(RESULTS / "training_cost.csv").set_index("network").loc["AlexNet, 224 px, batch 16"]
     bars = {
         "plain step": 1.0,
-        "with a prior": held.values["residual"],
-        "by second\nderivatives": held.values["by hand"],
+        "with a prior": held["residual"],
+        "by second\nderivatives": held["by hand"],
     }
     cost.barh(list(bars), list(bars.values()), color=[SHADE, WITH, WITHOUT], height=0.7)
     for place, value in enumerate(bars.values()):

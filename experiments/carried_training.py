@@ -39,7 +39,7 @@ def judge(network: str, form: str, data: str, epochs: int, seed: int) -> dict[st
     integrated = IntegratedGradients(model, STEPS, internal_batch_size=512).attribute(x, predicted)
     return {
         "top-1 %": _share(outputs.argmax(1) == test.targets),
-        "top-5 %": _share((outputs.topk(5).indices == test.targets[:, None]).any(1)),
+        "top-5 %": _share((outputs.topk(min(5, len(test.names))).indices == test.targets[:, None]).any(1)),
         "top-1 % at contrast 0.1": _share(fainter == test.targets),
         "training loss": networks.trained(network, form, data, epochs, seed)["loss"][-1],
         "one gradient from IG(128) %": 100 * mean_absolute_relative_difference(one, integrated).value,

@@ -1,8 +1,11 @@
 """What all experiments share: remembered work, the record of a run, its page, and one look of figures."""
 
+import math
 import os
 import platform
+import re
 import subprocess
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +20,7 @@ import axiograd
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results"
-#: Modules that are not experiments.
-_SHARED = {"lab", "networks"}
+DOCS = ROOT / "docs"
 
 _memory = joblib.Memory(os.environ.get("AXIOGRAD_EXPERIMENTS", ROOT / ".experiments"), verbose=0)
 #: Decorates a function whose results are kept on disk, by its arguments and its own code: `lab.remember`.
@@ -51,36 +53,42 @@ class Result:
 
 
 def names() -> list[str]:
-    """All experiments.
+    """All experiments: the modules here that have a `run`.
 
-    >>> "carried_quality" in names()
-    True
+    >>> "table1" in names(), "lab" in names()
+    (True, False)
     """
-    scripts = (path.stem for path in Path(__file__).parent.glob("*.py") if not path.stem.startswith("_"))
-    return sorted(set(scripts) - _SHARED)
+    scripts = Path(__file__).parent.glob("[a-z]*.py")
+    return sorted(path.stem for path in scripts if "\ndef run(" in path.read_text("utf-8"))
+
+
+def mean(values: Sequence[float]) -> tuple[float, float]:
+    """Mean and its standard error, which one value alone does not have.
+
+    >>> mean([1.0, 3.0])
+    (2.0, 1.0)
+    """
+    found = np.asarray(values, dtype=float)
+    error = found.std(ddof=1) / math.sqrt(len(found)) if len(found) > 1 else math.nan
+    return float(found.mean()), float(error)
+
+
+def span(values: Sequence[float], digits: str = ".2g") -> str:
+    """The smallest to the largest.
+
+    >>> span([0.5, 2.0]), span([1.0])
+    ('0.5 to 2', '1')
+    """
+    low, high = (f"{value:{digits}}" for value in (min(values), max(values)))
+    return low if low == high else f"{low} to {high}"
 
 
 def page(name: str, result: Result) -> str:
     """The result as Markdown, with the record of how it was made."""
-    picture = [f"![{result.title}]({name}.png)", ""] if result.figure is not None else []
+    picture = [f"![{result.title}]({name}.png)"] if result.figure is not None else []
     made = f"Made by `python -m experiments {name}`. Seed: {result.seed}. Data: {result.data}. {versions()}."
-    return (
-        "\n".join(
-            [
-                f"# {result.title}",
-                "",
-                f"**{result.verdict}**",
-                "",
-                *picture,
-                markdown(result.table),
-                "",
-                result.note,
-                "",
-                made,
-            ]
-        )
-        + "\n"
-    )
+    parts = [f"# {result.title}", f"**{result.verdict}**", *picture, markdown(result.table), result.note, made]
+    return "\n\n".join(parts) + "\n"
 
 
 def markdown(table: pd.DataFrame) -> str:
@@ -100,14 +108,15 @@ def markdown(table: pd.DataFrame) -> str:
 
 
 def _written(value: Any, error: Any) -> str:
-    if not isinstance(value, float | np.floating):
-        return str(value)
-    if pd.isna(value):
+    if value is None or pd.isna(value):
         return ""
+    if not isinstance(value, float | np.floating):
+        return str(value).replace("|", "\\|")
     if error is None or pd.isna(error):
         return f"{value:.3g}" if abs(value) < 10 else f"{value:.1f}"
-    digits = 1 if error >= 0.1 else 2
-    return f"{value:.{digits}f} ± {error:.{digits}f}"
+    rounding = error <= 1e-6 * abs(value)
+    digits = 1 if error >= 0.1 else 2 if error >= 0.01 or rounding else 1 - math.floor(math.log10(error))
+    return f"{value:z.{digits}f} ± {error:.{digits}f}"
 
 
 def versions() -> str:
@@ -125,16 +134,54 @@ def versions() -> str:
 def write(name: str, result: Result, text: str) -> None:
     """results/NAME.csv, .md and .png."""
     RESULTS.mkdir(exist_ok=True)
-    result.table.to_csv(RESULTS / f"{name}.csv", index=False)
+    result.table.to_csv(RESULTS / f"{name}.csv", index=False, float_format="%.6g")
     (RESULTS / f"{name}.md").write_text(text, "utf-8")
     if result.figure is not None:
         result.figure.savefig(RESULTS / f"{name}.png", dpi=150)
 
 
-def figure(width: float = 6.4, height: float = 3.2, columns: int = 1) -> tuple[Figure, list[Any]]:
-    """An empty figure in inches and its axes, side by side."""
+def pages() -> dict[Path, str]:
+    """docs/results.md, all pages of results one after the other, and docs/what-reproduces.md, their verdicts."""
+    found = {path.stem: path.read_text("utf-8").strip() for path in sorted(RESULTS.glob("*.md"))}
+    lines: dict[bool, list[str]] = {True: [], False: []}
+    ordered: dict[bool, list[str]] = {True: [], False: []}
+    for name, text in found.items():
+        title, verdict, *_ = text.split("\n\n")
+        of_the_paper = verdict.startswith(("**Reproduces", "**In part", "**Does not reproduce"))
+        lines[of_the_paper].append(f"| `{name}` | {title.removeprefix('# ')} | {verdict.strip('*')} |")
+        ordered[of_the_paper].append(re.sub(r"\]\((\w+\.png)\)", r"](../results/\1)", text))
+    benchmarks = [path.read_text("utf-8").strip() for path in sorted((ROOT / "benchmarks" / "results").glob("*.md"))]
+    below = [
+        re.sub(r"^(#+ )", r"#\1", text, flags=re.MULTILINE) for text in (*ordered[True], *ordered[False], *benchmarks)
+    ]
+    header = ["| script | what | found |", "|---|---|---|"]
+    verdicts = ["## The paper's claims", "\n".join(header + lines[True]), "## Ours", "\n".join(header + lines[False])]
+    return {
+        DOCS / "results.md": "\n\n".join([_RESULTS, *below]) + "\n",
+        DOCS / "what-reproduces.md": "\n\n".join([_VERDICTS, *verdicts]) + "\n",
+    }
+
+
+_RESULTS = """# Results
+
+Every table and figure of the paper, its numbers beside ours, and what else was measured: the pages in `results/` and
+`benchmarks/results/`, put together by `python -m experiments --pages`. Below each stands the command that made it, and
+with which commit. Clone the repository to repeat one: `python -m experiments NAME`, with `--quick` on little data."""
+
+_VERDICTS = """# What reproduces, and what does not
+
+One line for each script in `experiments/`: what was measured, and what came out beside the paper or beside what we
+claim, gathered from `results/` by `python -m experiments --pages`; the tables are in [the results](results.md). ± is a
+standard error. The paper's networks are AlexNet, VGG16 and ResNet-50 on ImageNet; ours are smaller ones trained here,
+and pretrained ones converted, some of them on few images. Where a network was converted, contrast and the difference to
+Integrated Gradients follow from the conversion: networks that were stripped without calibration have both, and may
+classify nothing."""
+
+
+def figure(width: float = 6.4, height: float = 3.2, columns: int = 1, rows: int = 1) -> tuple[Figure, list[Any]]:
+    """An empty figure in inches and its axes, row by row."""
     drawn = Figure(figsize=(width, height), layout="constrained")
-    axes = list(drawn.subplots(1, columns, squeeze=False).ravel())
+    axes = list(drawn.subplots(rows, columns, squeeze=False).ravel())
     for each in axes:
         each.spines[["top", "right"]].set_visible(False)
         each.tick_params(labelsize=8)

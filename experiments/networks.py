@@ -29,6 +29,15 @@ NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {
     "ResNet-18 with BatchNorm, width 16": ("resnet18", {"width": 16, "kernel": 3, "stride": 1, "pool": False}),
 }
 
+#: What is left of the shifts and scales of a Fixup-ResNet, by their names, in forms between regular and strict X.
+PARTS: dict[str, tuple[str, ...]] = {
+    "scales only": ("scale",),
+    "shifts only": ("bias1", "bias2", "bias1a", "bias1b", "bias2a", "bias2b", "bias"),
+    "shifts before convolutions only": ("bias1a", "bias2a"),
+    "shifts before ReLUs only": ("bias1", "bias1b", "bias2b"),
+    "classifier's bias only": ("bias2", "bias"),
+}
+
 
 @cache
 def images(data: str) -> tuple[TensorData, TensorData]:
@@ -47,6 +56,13 @@ def images(data: str) -> tuple[TensorData, TensorData]:
 
 def build(network: str, form: str, data: str) -> nn.Module:
     """A network with its first weights, which depend on torch's seed."""
+    if form in PARTS:
+        model = build(network, "regular", data)
+        for module in model.modules():
+            for name, _ in list(module.named_parameters(recurse=False)):
+                if name != "weight" and name not in PARTS[form]:
+                    module.register_parameter(name, None)
+        return model
     name, settings = NETWORKS[network]
     train, _ = images(data)
     sizes = {"num_classes": len(train.names), "in_channels": train.inputs.shape[1]}

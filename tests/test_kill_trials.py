@@ -1,7 +1,6 @@
 """Killed at any moment and started again, a run ends with the bytes of one that was never killed."""
 
 import random
-import shutil
 import time
 
 import pytest
@@ -10,10 +9,7 @@ import torch
 from axiograd import AttributionDataset
 from axiograd.errors import StorageError
 from support import children
-from support.killable import attribute, in_child, reproduce, samples
-
-FILES = {"attribute": "shard-*.safetensors", "reproduce": "squares/real.json"}
-DONE = {"attribute": attribute, "reproduce": reproduce}
+from support.killable import attribute, in_child, samples
 
 
 @pytest.fixture(scope="module")
@@ -23,10 +19,9 @@ def processes():
 
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory):
-    folders = {what: tmp_path_factory.mktemp(what) for what in DONE}
-    for what, folder in folders.items():
-        DONE[what](folder)
-    return {what: content(folder) for what, folder in folders.items()}
+    folder = tmp_path_factory.mktemp("attribute")
+    attribute(folder)
+    return content(folder)
 
 
 def content(folder):
@@ -35,17 +30,17 @@ def content(folder):
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
-def written(folder, what):
-    return sum(path.stat().st_size for path in list(folder.glob(FILES[what])) if path.exists())
+def written(folder):
+    return sum(path.stat().st_size for path in list(folder.glob("shard-*.safetensors")) if path.exists())
 
 
-def killed(processes, what, folder, moments):
+def killed(processes, folder, moments):
     """Start it, and kill it when it has written something more."""
-    process = processes.Process(target=in_child, args=(what, folder, 0.005))
+    process = processes.Process(target=in_child, args=(folder, 0.005))
     process.start()
-    before, share = written(folder, what), moments.randrange(1500)
+    before, share = written(folder), moments.randrange(1500)
     deadline = time.monotonic() + 60
-    while process.is_alive() and written(folder, what) <= before + share:
+    while process.is_alive() and written(folder) <= before + share:
         assert time.monotonic() < deadline
         time.sleep(0.001)
     process.kill()
@@ -53,13 +48,12 @@ def killed(processes, what, folder, moments):
 
 
 @pytest.mark.parametrize("trial", [0, *(pytest.param(i, marks=pytest.mark.long) for i in range(1, 16))])
-@pytest.mark.parametrize("what", DONE)
-def test_killed_at_random_moments(processes, unbroken, tmp_path, what, trial):
+def test_killed_at_random_moments(processes, unbroken, tmp_path, trial):
     moments = random.Random(trial)
     for _ in range(2):
-        killed(processes, what, tmp_path, moments)
-    DONE[what](tmp_path)
-    assert content(tmp_path) == unbroken[what]
+        killed(processes, tmp_path, moments)
+    attribute(tmp_path)
+    assert content(tmp_path) == unbroken
 
 
 @pytest.mark.parametrize("kind", ["tensors", "read one by one", "stream"])
@@ -99,17 +93,3 @@ def test_another_data_set_is_not_mixed_in(unbroken, tmp_path, kind, finished):
             attribute(tmp_path, make(x[:rows], y[:rows]))
     assert content(tmp_path).items() >= before.items()
     attribute(tmp_path, make(*samples()))
-
-
-def test_two_reproductions_of_one_item(processes, tmp_path):
-    process = processes.Process(target=in_child, args=("reproduce", tmp_path, 0.2))
-    process.start()
-    deadline = time.monotonic() + 60
-    while not written(tmp_path, "reproduce") and time.monotonic() < deadline:
-        time.sleep(0.01)
-    with pytest.raises(StorageError, match="Another process is writing into"):
-        reproduce(tmp_path)
-    process.kill()
-    process.join()
-    reproduce(tmp_path)
-    shutil.rmtree(tmp_path)

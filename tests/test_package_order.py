@@ -23,7 +23,7 @@ ORDER = (
     ("export",),
     ("scale",),
     ("studio",),
-    ("experiments",),
+    ("demo",),
     ("cli",),
 )
 PLACES = {package: place for place, packages in enumerate(ORDER) for package in packages}

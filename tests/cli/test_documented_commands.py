@@ -39,7 +39,6 @@ DOCUMENTED = documented()
 #: What is not run here, by how it begins, and which tests run it instead.
 ELSEWHERE = {
     "studio": "serves until it is stopped: tests/studio",
-    "reproduce": "takes minutes to hours: tests/cli/test_reproduce.py",
     "demo": "trains for minutes: tests/cli/test_demo.py",
     "train decoy.toml --precision": "trains on 60,000 images in bfloat16, which not every processor has",
 }

@@ -28,7 +28,6 @@ from axiograd.cli.evaluate import evaluate
 from axiograd.cli.explain import explain
 from axiograd.cli.export import export
 from axiograd.cli.models import models
-from axiograd.cli.reproduce import reproduce
 from axiograd.cli.studio import studio
 from axiograd.cli.train import train
 from axiograd.errors import AxiogradError, ConversionError, DataMissingError, NotHomogeneousError, StorageError
@@ -55,7 +54,6 @@ SUBCOMMANDS = (
     audit,
     train,
     export,
-    reproduce,
     models,
     datasets,
 )

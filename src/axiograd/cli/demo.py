@@ -19,7 +19,7 @@ from axiograd.errors import ConfigurationError
 if TYPE_CHECKING:
     import torch
 
-    from axiograd.experiments.demo import Accuracy, Data
+    from axiograd.demo.story import Accuracy, Data
 
 
 #: Per cent between the two accuracies from which on the tag is what the network looks at.
@@ -49,8 +49,8 @@ def _tell(output: Output, out: Path, seed: int, images: int) -> None:
     import torch
 
     from axiograd._io import check_writable, replacing, write_atomically
-    from axiograd.experiments import demo as story
-    from axiograd.experiments.demo_report import demo_report
+    from axiograd.demo import story
+    from axiograd.demo.report import demo_report
 
     console = output.console
     check_writable(out)
@@ -112,7 +112,7 @@ def _tell(output: Output, out: Path, seed: int, images: int) -> None:
 
 
 def _train(output: Output, model: torch.nn.Module, data: Data, epochs: int, weight: float, what: str) -> None:
-    from axiograd.experiments import demo as story
+    from axiograd.demo import story
 
     with output.progress() as bar:
         task = bar.add_task(what, total=None)

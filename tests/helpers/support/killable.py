@@ -1,4 +1,4 @@
-"""Runs in processes of their own that a test kills: attributions of a data set, and a reproduction."""
+"""Attributions of a data set, in a process of its own that a test kills."""
 
 import os
 import time
@@ -8,8 +8,6 @@ import torch
 from torch import nn
 
 import axiograd
-from axiograd.experiments.item import Item, Plan, Setting, Table, Work
-from axiograd.experiments.reproduce import run
 
 
 class Slow(nn.Module):
@@ -38,24 +36,9 @@ def attribute(folder, data=None):
     return axiograd.attribute_dataset(method, loader, out=folder, shard_bytes=100, progress=False)
 
 
-def reproduce(folder):
-    def square(n):
-        time.sleep(float(os.environ.get("SLEEP", "0")))
-        return {"square": n**2}
-
-    def works(_):
-        return [Work({"n": n}, lambda n=n: square(n)) for n in range(20)]
-
-    def table(records):
-        return Table(("n", "square"), tuple((piece.key["n"], piece.values["square"]) for piece in records.pieces))
-
-    item = Item("squares", "Squares", lambda _: Plan("integers", {"power": 2}, (works,)), table)
-    return run(item, Setting("real"), Path(folder), command="squares")
-
-
-def in_child(what, folder, seconds):
+def in_child(folder, seconds):
     torch.set_num_threads(1)
     os.environ["SLEEP"] = str(seconds)
     with Path(os.devnull).open("w") as nowhere:
         os.dup2(nowhere.fileno(), 2)
-        {"attribute": attribute, "reproduce": reproduce}[what](folder)
+        attribute(folder)
