@@ -140,6 +140,7 @@ def documented_files(tmp_path_factory):
     small = ("alexnet", *given, "--weights", here / "small.pth", "--size", "32")
     for how, file in (
         ("lift", "lifted"),
+        ("strip", "x"),
         ("strip", "stripped"),
         ("strip", "x-resnet50"),
         ("strip", "runs/photos/model"),

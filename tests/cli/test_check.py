@@ -6,7 +6,7 @@ from torch import nn
 from typer.testing import CliRunner
 
 from axiograd.cli.app import app
-from axiograd.errors import ConfigurationError, DataMissingError
+from axiograd.errors import ConfigurationError, DataMissingError, InputError
 from axiograd.loading.specs import example_input, load_model
 
 run = CliRunner().invoke
@@ -47,6 +47,16 @@ def test_conversion_is_not_suggested_for_a_wrong_gradient(file, tmp_path):
     assert "is not that of its forward pass" in done.stdout
     assert "convert" not in done.stderr
     assert "axiograd convert" in run(app, ["check", f"{file}:build"]).stderr
+
+
+def test_a_shape_that_was_guessed(tmp_path):
+    (tmp_path / "net.py").write_text(
+        "from torch import nn\nmodel = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(72, 2))\n"
+    )
+    with pytest.raises(InputError, match=r"224, 224\).*That shape is a guess: say --shape"):
+        run(app, ["check", f"{tmp_path / 'net.py'}:model"], catch_exceptions=False)
+    done = run(app, ["check", f"{tmp_path / 'net.py'}:model", "--shape", "1,8,8"])
+    assert "--examples FOLDER --size 8" in done.stderr
 
 
 def test_biases_that_start_at_zero_do_not_count_as_none():

@@ -56,6 +56,7 @@ BEFORE = {
 }
 #: What makes a line small enough for a test.
 SMALLER = {
+    " --weights default --examples photos/": " --weights default --how lift --examples photos/",
     " --data imagenet_sample --limit 50": " --data photos/",
     " --data tiny_imagenet": " --data tiny_imagenet --limit 2",
 }

@@ -125,7 +125,7 @@ def _evil(path, **changes):
         "weights": None,
         "examples": "",
         "version": "1",
-        "format": 1,
+        "format": 2,
     }
     text = changes.pop("text", None) or json.dumps(recipe | changes)
     state = {"0.weight": torch.zeros(8, 4), "2.weight": torch.zeros(2, 8)}
@@ -153,7 +153,7 @@ def test_an_honest_recipe_is_built(tmp_path):
         {"settings": {"width": 10**4}, "spec": "xvgg16", "shape": [3, 32, 32]},
         {"shape": 4},
         {"spec": "../../etc/passwd"},
-        {"format": "1"},
+        {"format": 1},
         {"more": 1},
         {"text": "[" * 100_000},
         {"text": '{"a":' * 50_000 + "1" + "}" * 50_000},

@@ -10,11 +10,28 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
+    from torch import Tensor, nn
+
     from axiograd.homogeneity import Certificate, Violation
 
 
 #: Names of modules in a line; of more, the first ones.
 _NAMES = 3
+
+
+def certify_on_random(model: nn.Module, shape: str | None) -> tuple[Tensor, Certificate]:
+    """Random inputs of the given shape, or of one that is guessed, and the certificate on them."""
+    from axiograd.errors import InputError
+    from axiograd.homogeneity import certify
+    from axiograd.loading.specs import example_input
+
+    x = example_input(model, shape)
+    try:
+        return x, certify(model, x)
+    except InputError as error:
+        if shape is not None:
+            raise
+        raise InputError(f"{error} That shape is a guess: say --shape, for example 3,32,32.") from error
 
 
 def show_certificate(

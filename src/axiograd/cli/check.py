@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from axiograd.cli import options
-from axiograd.cli.certificates import show_certificate
+from axiograd.cli.certificates import certify_on_random, show_certificate
 from axiograd.cli.export import is_ours, show_file
 from axiograd.cli.output import Output, speaking
 from axiograd.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
     from axiograd.cli.inputs import Given
     from axiograd.cli.samples import Samples
 
 #: Kinds of violations that the user's own code has to lose first.
 _BEYOND_CONVERSION = {"gradient", "export"}
+_IMAGES = 4  # dimensions of a batch of them
 
 
 def check(
@@ -72,8 +73,6 @@ def check(
         if Path(spec).suffix in {".onnx", ".pt2"} and ":" not in spec and (is_ours(spec) or spec.endswith(".onnx")):
             raise typer.Exit(0 if show_file(output, spec) else 1)
         from axiograd.cli.inputs import read_inputs, read_model, suggestion
-        from axiograd.homogeneity import certify
-        from axiograd.loading.specs import example_input
 
         given = read_model(spec, weights, settings, download=download)
         if bias and examples:
@@ -90,15 +89,26 @@ def check(
             _fill_zeros(model)
         if shape is None and given.recipe is not None:
             shape = ",".join(map(str, given.recipe.shape))
-        certificate = certify(model, example_input(model, shape))
+        x, certificate = certify_on_random(model, shape)
         output.answer(certificate.to_json())
         show_certificate(output.console, certificate, every=every)
         zero = [name for name, p in model.named_parameters() if name.endswith("bias") and not p.any()]
         if certificate.ok and zero:
             output.note(f"{len(zero)} biases are zero at present, as {zero[0]}; once trained, they would break it.")
         if not certificate.ok and not _BEYOND_CONVERSION & {each.kind for each in certificate.violations}:
-            output.note(f"Make it one: {suggestion(context.params, 'convert', out='FILE.safetensors')}")
+            output.note(f"Make it one: {suggestion(context.params, 'convert', **_for_conversion(x, shape))}")
+            prepared = given.prepared(options.PixelOptions(preprocess))
+            if x.dim() == _IMAGES and prepared.guessed:
+                output.note(f"It prepares images so: {prepared}.")
     raise typer.Exit(0 if certificate.ok else 1)
+
+
+def _for_conversion(x: Tensor, shape: str | None) -> dict[str, Any]:
+    """What a conversion needs beside what `check` was given: real examples, and images of the size that was named."""
+    from axiograd.cli.convert import placeholder
+
+    size = x.shape[-1] if shape is not None and x.dim() == _IMAGES and x.shape[-1] == x.shape[-2] else None
+    return {"out": "FILE.safetensors", "examples": [placeholder(x)], "size": size, "shape": None}
 
 
 def show_bias(output: Output, given: Given, samples: Samples, n: int, classes: Path | None) -> None:
