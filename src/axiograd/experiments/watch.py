@@ -28,9 +28,8 @@ from axiograd.experiments.decoy_training import METHODS, fitted
 from axiograd.experiments.item import Cell, Item, Plan, Setting, Table, Work
 from axiograd.experiments.loop import accuracy
 from axiograd.experiments.records import Records
-from axiograd.scale.permutation import RowBlock, two_samples
+from axiograd.scale.permutation import RowBlock, two_samples, unusual_columns
 from axiograd.scale.summaries import Windows
-from axiograd.scale.unusual import columns
 
 NETWORKS = {"shortcut": "none-x", "mended": "x-gradient"}
 PATCHES = ("informative", "random")
@@ -120,7 +119,7 @@ def stream(name: str, patch: str, share: float, setting: Setting) -> dict[str, A
                 found = two_samples(blocks, after, PERMUTATIONS, trial)
                 alarms[MEANS[watcher]] += bool(found.p[0].min() <= ALPHA)
                 windows = values[:, : clean["inputs"].shape[1]]
-                blocks.append(RowBlock(columns(windows), np.arange(len(rows)), "rows"))
+                blocks.append(RowBlock(unusual_columns(windows), np.arange(len(rows)), "rows"))
             found = two_samples(blocks, after, PERMUTATIONS, trial)
             alarms[watcher] += bool(min(p.min() for p in found.p) <= ALPHA)
             if watcher == "accuracy":
