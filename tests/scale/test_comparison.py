@@ -181,6 +181,18 @@ def test_rows_are_drawn_in_pairs(tmp_path):
     assert any(one.startswith("200 rows have the same name in both tables") for one in unpaired.different)
 
 
+def test_tables_without_names_are_compared_without_pairs(tmp_path):
+    """As Ray Data writes them, in whichever order its workers end."""
+    import pyarrow.parquet as pq
+
+    attribute = Attribute(nn.Linear(4, 2, bias=False))
+    pq.write_table(attribute({"image": torch.rand(40, 4).numpy()}), tmp_path / "a.parquet")
+    found = compare(tmp_path / "a.parquet", tmp_path / "a.parquet", permutations=99)
+    assert (found.paired, found.changed) == (False, False)
+    with pytest.raises(InputError, match="has no column `name`"):
+        compare(tmp_path / "a.parquet", tmp_path / "a.parquet", paired=True)
+
+
 def test_what_cannot_be_compared(tmp_path, written):
     with pytest.raises(DataMissingError, match="no Parquet files"):
         compare(tmp_path / "nothing", written[0])

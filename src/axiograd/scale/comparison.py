@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from axiograd._extras import optional
 from axiograd.errors import ConfigurationError, InputError
 from axiograd.scale.parts import provenance_of
 from axiograd.scale.permutation import UNUSUAL, RowBlock, paired as paired_test, two_samples, unusual_columns
@@ -128,24 +130,28 @@ def compare(
         )
     tables = [_Table(Path(path)) for path in (before, after)]
     different = _differences(*tables)
-    places, together, remarks = _choose_rows(*tables, paired=paired, most=rows, generator=np.random.default_rng(seed))
-    both = [table.read(some) for table, some in zip(tables, places, strict=True)]
-    n = len(both[0]), len(both[1])
-    columns = _columns(*both, together=together)
+    generator = np.random.default_rng(seed)
+    places, together, remarks = _choose_rows(*tables, paired=paired, most=rows, generator=generator)
+    for table, some in zip(tables, places, strict=True):
+        table.read(some)
+    n = len(places[0]), len(places[1])
+    columns = _columns(*tables, together=together)
+    drawn = int(generator.integers(2**31))
     if together:
-        found = paired_test([one.difference() for one in columns], n[0], permutations, seed)
+        found = paired_test([one.difference() for one in columns], n[0], permutations, drawn)
     else:
-        found = two_samples([one.stacked(n[0]) for one in columns], np.arange(sum(n)) >= n[0], permutations, seed)
+        found = two_samples([one.stacked(n[0]) for one in columns], np.arange(sum(n)) >= n[0], permutations, drawn)
     changes = [
-        Change(one.kind, name, *map(float, values))
+        Change(one.kind, name, *map(float, numbers))
         for one, t, p in zip(columns, found.t, found.p, strict=True)
-        for name, *values in zip(one.names, one.before.mean(0), one.after.mean(0), t, p, strict=True)
+        for name, *numbers in zip(one.names, *(values.mean(0) for values in one.values), t, p, strict=True)
     ]
     changes.sort(key=lambda change: (change.p, -abs(change.t)))
     maps = None
-    if both[0].maps is not None:
-        grid = both[0].maps.shape[1:]
-        maps = columns[0].before.mean(0).reshape(grid), columns[0].after.mean(0).reshape(grid), found.p[0].reshape(grid)
+    if tables[0].maps is not None:
+        grid = tables[0].maps.shape[1:]
+        before_map, after_map = (values.mean(0).reshape(grid) for values in columns[0].values)
+        maps = before_map, after_map, found.p[0].reshape(grid)
     return Comparison(tuple(changes), alpha, n, together, permutations, maps, (*different, *remarks))
 
 
@@ -153,63 +159,43 @@ def compare(
 
 
 class _Table:
-    """A table, what it says about itself, and which rows have a name and no error."""
+    """A table: what it says about itself, the names of its rows, which of them have no error, and what some hold."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.data = path, open_parquet(path)
         self.provenance = provenance_of(path, self.data)
         columns = [name for name in ("name", "error") if name in self.data.schema.names]
         with reading_parquet(path):
-            read = self.data.to_table(columns=columns)
+            read = self.data.to_table(columns=columns).combine_chunks()
         self.good = read["error"].is_null().to_numpy()
-        if not self.good.any():
-            raise InputError(f"{path} has no row without an error: there is nothing to compare.")
+        names = read["name"].combine_chunks() if "name" in columns else None
         #: None where rows cannot be told apart.
-        self.names: NDArray[Any] | None = None
-        if "name" in columns:
-            names = np.asarray(read["name"].to_pylist(), dtype=str)
-            self.names = names if len(np.unique(names)) == len(names) else None
+        self.names = names if names is not None and len(names.unique()) == len(names) else None
 
-    def read(self, places: NDArray[np.int64]) -> _ComparedRows:
-        """Some rows."""
+    def read(self, places: NDArray[np.int64]) -> None:
+        """Take some rows: `rows`, a table of pandas, and `maps` ``[rows, down, across]``, None without windows."""
         wanted = {"target", "prediction", "gini", "shape", "windows", "grid"}
         columns = [name for name in self.data.schema.names if name in wanted or name.startswith("share_")]
         with reading_parquet(self.path):
             table = self.data.take(places, columns=columns)
-        numbers = {n: table[n].to_numpy() for n in columns if n == "gini" or n.startswith("share_")}
-        maps = _maps(table) if "windows" in columns else None
-        names = [] if maps is None else self._window_names(table["shape"][0].as_py(), maps.shape[2])
-        return _ComparedRows(table["target"].to_numpy(), table["prediction"].to_numpy(), numbers, maps, names)
+        numbers = [name for name in columns if name not in {"shape", "windows", "grid"}]
+        self.rows = table.select(numbers).to_pandas()
+        self.maps = _maps(table) if "windows" in columns else None
+        self.shape = table["shape"][0].as_py()
 
-    def _window_names(self, shape: list[int], across: int) -> list[str]:
+    def window_names(self) -> list[str]:
         """Windows by the pixels that they cover, or by the feature's name."""
-        height, width = shape[-2:] if len(shape) > 2 else (1, shape[-1])  # noqa: PLR2004
+        height, width = self.shape[-2:] if len(self.shape) > 2 else (1, self.shape[-1])  # noqa: PLR2004
         size = Windows(self.provenance["summaries"]["Windows"]["size"]).size_of(height, width)
-        down = -(-height // (1 if height == 1 else size))
-        if height > 1:
-            return [
-                f"x {x * size}–{min((x + 1) * size, width)}, y {y * size}–{min((y + 1) * size, height)}"
-                for y in range(down)
-                for x in range(across)
-            ]
-        if size == 1:
-            return list(self.provenance.get("features") or map(str, range(across)))
-        return [f"{x * size} to {min((x + 1) * size, width) - 1}" for x in range(across)]
-
-
-@dataclass(frozen=True, eq=False)
-class _ComparedRows:
-    """What a comparison looks at."""
-
-    target: NDArray[Any]
-    prediction: NDArray[Any]
-    numbers: dict[str, NDArray[Any]]
-    maps: NDArray[Any] | None
-    #: What the maps' windows are called.
-    windows: list[str]
-
-    def __len__(self) -> int:
-        return len(self.target)
+        if height == 1 and size == 1:
+            return list(self.provenance.get("features") or map(str, range(width)))
+        if height == 1:
+            return [f"{x} to {min(x + size, width) - 1}" for x in range(0, width, size)]
+        return [
+            f"x {x}–{min(x + size, width)}, y {y}–{min(y + size, height)}"
+            for y in range(0, height, size)
+            for x in range(0, width, size)
+        ]
 
 
 def _maps(table: Any) -> NDArray[Any]:
@@ -252,10 +238,11 @@ def _choose_rows(
             raise InputError(f"{unnamed} has no column `name` without repetitions: its rows cannot be paired.")
         paired = False
     else:
-        shared, of_a, of_b = np.intersect1d(a.names, b.names, assume_unique=True, return_indices=True)
-        same = len(shared) == len(a.names) == len(b.names)
-        if paired is None and not same and len(shared):
-            remarks.append(f"{len(shared):,} rows have the same name in both tables; paired=True compares only these")
+        of_b = optional("pyarrow.compute", "scale", "Parquet").index_in(a.names, value_set=b.names)
+        of_a, of_b = np.flatnonzero(of_b.is_valid()), of_b.drop_null().to_numpy()
+        same = len(of_a) == len(a.names) == len(b.names)
+        if paired is None and not same and len(of_a):
+            remarks.append(f"{len(of_a):,} rows have the same name in both tables; paired=True compares only these")
         paired = same if paired is None else paired
     if not paired:
         places = [generator.permutation(np.flatnonzero(table.good))[:most] for table in (a, b)]
@@ -267,8 +254,8 @@ def _choose_rows(
         raise InputError(
             f"{len(good)} rows have the same name in both tables, and no error: they cannot be compared in pairs."
         )
-    if len(good) < len(shared):
-        remarks.append(f"{len(shared) - len(good):,} rows with an error in one of the tables are left out of both")
+    if len(good) < len(of_a):
+        remarks.append(f"{len(of_a) - len(good):,} rows with an error in one of the tables are left out of both")
     drawn = np.sort(generator.permutation(good)[:most])
     return [of_a[drawn], of_b[drawn]], True, remarks
 
@@ -282,9 +269,8 @@ class _Columns:
 
     kind: str
     names: list[str]
-    before: NDArray[Any]
-    after: NDArray[Any]
-    rows: tuple[NDArray[Any], NDArray[Any]]
+    values: Sequence[NDArray[Any]]
+    rows: Sequence[NDArray[Any]]
 
     @property
     def family(self) -> str:
@@ -292,18 +278,19 @@ class _Columns:
         return self.kind if self.kind == "rows" else ""
 
     def difference(self) -> RowBlock:
-        away = self.after - self.before
-        rounding = _ROUNDING * np.maximum(np.abs(self.after), np.abs(self.before))
+        before, after = self.values
+        away = after - before
+        rounding = _ROUNDING * np.maximum(np.abs(after), np.abs(before))
         return RowBlock(np.where(np.abs(away) > rounding, away, 0.0), self.rows[0], self.family)
 
     def stacked(self, first: int) -> RowBlock:
         rows = np.concatenate([self.rows[0], self.rows[1] + first])
-        return RowBlock(np.concatenate([self.before, self.after]), rows, self.family)
+        return RowBlock(np.concatenate(self.values), rows, self.family)
 
 
-def _columns(a: _ComparedRows, b: _ComparedRows, *, together: bool) -> list[_Columns]:
+def _columns(a: _Table, b: _Table, *, together: bool) -> list[_Columns]:
     """Windows first, then regions and sparsity, predicted classes, and the maps of classes."""
-    every = np.arange(len(a)), np.arange(len(b))
+    every = np.arange(len(a.rows)), np.arange(len(b.rows))
     columns: list[_Columns] = []
     shares: list[NDArray[Any]] = []
     if a.maps is not None and b.maps is not None:
@@ -312,30 +299,31 @@ def _columns(a: _ComparedRows, b: _ComparedRows, *, together: bool) -> list[_Col
         shares = [_shares(rows) for rows in (a.maps, b.maps)]
         flat = [one.reshape(len(one), -1) for one in shares]
         # Its magnitude says whether a place is looked at; the signed share, whether it supports or opposes the answer.
-        columns.append(_Columns("window", a.windows, np.abs(flat[0]), np.abs(flat[1]), every))
-        columns.append(_Columns("signed window", a.windows, flat[0], flat[1], every))
+        names = a.window_names()
+        columns.append(_Columns("window", names, [np.abs(one) for one in flat], every))
+        columns.append(_Columns("signed window", names, flat, every))
         unusual = unusual_columns(np.abs(np.concatenate(flat)))
-        columns.append(_Columns("rows", list(UNUSUAL), unusual[: len(a)], unusual[len(a) :], every))
-    for name in a.numbers:
+        columns.append(_Columns("rows", list(UNUSUAL), np.split(unusual, [len(a.rows)]), every))
+    for name in a.rows.columns.drop(["target", "prediction"]):
         kind, called = ("sparsity", name) if name == "gini" else ("region", name.removeprefix("share_"))
-        of_a, of_b = (np.flatnonzero(np.isfinite(rows.numbers[name])) for rows in (a, b))  # not all have a mask
+        of_a, of_b = (np.flatnonzero(table.rows[name].notna()) for table in (a, b))  # not all have a mask
         if together:
             of_a = of_b = np.intersect1d(of_a, of_b)
-        if min(len(of_a), len(of_b)) >= min(_OF_CLASS, len(a), len(b)):
-            values = a.numbers[name][of_a][:, None], b.numbers[name][of_b][:, None]
-            columns.append(_Columns(kind, [called], *values, (of_a, of_b)))
-    found, counts = np.unique(np.concatenate([a.prediction, b.prediction]), return_counts=True)
+        if min(len(of_a), len(of_b)) >= min(_OF_CLASS, len(a.rows), len(b.rows)):
+            values = [table.rows[[name]].to_numpy(float)[of] for table, of in ((a, of_a), (b, of_b))]
+            columns.append(_Columns(kind, [called], values, (of_a, of_b)))
+    found, counts = np.unique(np.concatenate([a.rows["prediction"], b.rows["prediction"]]), return_counts=True)
     frequent = sorted(found[np.argsort(-counts, kind="stable")[:_CLASSES]].tolist())
-    predicted = [(rows.prediction[:, None] == np.array(frequent)).astype(np.float64) for rows in (a, b)]
-    columns.append(_Columns("class", [str(one) for one in frequent], predicted[0], predicted[1], every))
+    predicted = [(table.rows[["prediction"]].to_numpy() == frequent).astype(np.float64) for table in (a, b)]
+    columns.append(_Columns("class", [str(one) for one in frequent], predicted, every))
     coarse = [_coarse(np.abs(one)) for one in shares]
     for one in frequent if coarse else ():
         # In pairs, the class is that of the first table: a row is compared with itself.
-        of_a = np.flatnonzero(a.target == one)
-        of_b = of_a if together else np.flatnonzero(b.target == one)
+        of_a = np.flatnonzero(a.rows["target"] == one)
+        of_b = of_a if together else np.flatnonzero(b.rows["target"] == one)
         if min(len(of_a), len(of_b)) >= _OF_CLASS:
             names = [f"{one}, cell {i}" for i in range(coarse[0].shape[1])]
-            columns.append(_Columns("attribution of class", names, coarse[0][of_a], coarse[1][of_b], (of_a, of_b)))
+            columns.append(_Columns("attribution of class", names, [coarse[0][of_a], coarse[1][of_b]], (of_a, of_b)))
     return columns
 
 
