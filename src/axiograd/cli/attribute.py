@@ -80,6 +80,7 @@ def attribute(
     """
     with speaking(as_json=json) as output:
         from axiograd._io import check_writable
+        from axiograd.attribution.methods import find_method
         from axiograd.cli.inputs import read_model
         from axiograd.scale import Attribute, write_attributions
 
@@ -103,7 +104,7 @@ def attribute(
                 preprocessing=prepared,
                 steps=steps,
                 seed=seed,
-                references=first if _needs_references(method) else None,
+                references=first if find_method(method).needs_references else None,
             ),
             source,
             out,
@@ -115,10 +116,6 @@ def attribute(
         _show(output, found, out)
         output.answer(
             {"model": spec, "data": source.name, "preprocessing": prepared, "out": str(out)} | found.to_dict()
-        )
-    if found.rows == found.errors:
-        raise ConfigurationError(
-            f"none of the {found.rows} samples could be attributed: {out} has the reason for each."
         )
 
 
@@ -214,16 +211,9 @@ def _match_classes(
     n = scores_of(given.model, first[:1].to(like_of(given.model))).shape[1]
     names = given.class_names(file, of_data, n)
     if of_data and source.labels is not None:
-        known = range(len(of_data))
-        matched = names.match(known, of_data, n)
+        matched = names.match(range(len(of_data)), of_data, n)
         source.labels = [None if matched is None else matched[label] for label in source.labels]
     return target if target in {"predicted", "label"} else names.index(target)
-
-
-def _needs_references(method: str) -> bool:
-    from axiograd.attribution.methods import find_method
-
-    return find_method(method).needs_references
 
 
 def _show(output: Output, found: Statistics, out: Path) -> None:

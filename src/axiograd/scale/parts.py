@@ -63,7 +63,7 @@ def write_attributions(
     rows = len(source) if limit is None else min(limit, len(source))
     # Rows of different batch sizes may differ in their last bits: parts are made of whole batches.
     part_rows = -(-part_rows // batch_size) * batch_size
-    _try(attribute, source, rows, batch_size)
+    _try(attribute, source, rows)
     features = list(getattr(source, "features", ()))
     provenance = attribute.provenance() | {"data": source.name, "rows": rows, "features": features}
     parts = Parts(attribute, source, Path(out).absolute(), rows, part_rows, batch_size, provenance)
@@ -83,20 +83,19 @@ def write_attributions(
     return Statistics.of(parts.folder)
 
 
-def _try(attribute: Attribute, source: Source, rows: int, batch_size: int) -> None:
-    """Attribute the first rows, so that what is wrong with all of them is said before the work."""
-    if rows == 0:
-        raise InputError(f"{source.name} has no rows: there is nothing to attribute.")
-    tried = min(rows, _TRIED)
+def _try(attribute: Attribute, source: Source, rows: int) -> None:
+    """Attribute the first row that can be, so that what is wrong with all of them is said before the work."""
     reasons: list[str] = []
-    for low in range(0, tried, batch_size):
-        read = source.read(low, min(low + batch_size, tried))
-        found = attribute.rows(read.inputs, read.labels, read.masks)["error"]
-        if None in found:
+    for place in range(min(rows, _TRIED)):
+        read = source.read(place, place + 1)
+        reason = attribute.rows(read.inputs, read.labels, read.masks)["error"][0]
+        if reason is None:
             return
-        reasons += found
+        reasons.append(reason.rstrip("."))
+    if not reasons:
+        raise InputError(f"{source.name} has no rows: there is nothing to attribute.")
     raise InputError(
-        f"{source.name}: none of the first {tried} samples can be attributed; the first one: {reasons[0].rstrip('.')}."
+        f"{source.name}: none of the first {len(reasons)} samples can be attributed; the first one: {reasons[0]}."
     )
 
 
