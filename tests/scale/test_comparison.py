@@ -9,9 +9,8 @@ from torch import nn
 
 from axiograd.errors import ConfigurationError, DataMissingError, InputError, StorageError
 from axiograd.scale import Attribute, InMasks, Listed, Windows, compare, write_attributions
-from axiograd.scale.permutation import RowBlock, paired, two_samples
+from axiograd.scale.permutation import RowBlock, paired, two_samples, unusual_columns
 from axiograd.scale.picture import comparison_plot
-from axiograd.scale.unusual import columns
 from support.scale import Images, Slow, make, source, write
 
 
@@ -70,7 +69,7 @@ def test_a_mark_on_few_rows_is_seen_among_the_most_unusual_ones():
     for share, found in alarms.items():
         for trial in range(60):
             values = marked_rows(generator, share)
-            blocks = [RowBlock(values, every), RowBlock(columns(values), every, "rows")]
+            blocks = [RowBlock(values, every), RowBlock(unusual_columns(values), every, "rows")]
             alone, both = (two_samples(some, after, 99, trial) for some in (blocks[:1], blocks))
             found += [alone.p[0].min() <= 0.05, min(p.min() for p in both.p) <= 0.05]
     means, with_rows = alarms[0.05]
@@ -146,6 +145,54 @@ def test_two_models_on_the_same_rows_are_compared_in_pairs(tmp_path):
     assert (p[:, 3:] <= 0.05).all()
 
 
+def test_an_error_in_one_table_leaves_the_others_in_pairs(tmp_path):
+    """Unpaired, a change that is small beside the differences between rows would be lost."""
+    rows = Listed("rows", [f"row {i}" for i in range(60)], (torch.randn(60, 3) * 30 ** torch.rand(60, 1)).__getitem__)
+    model = nn.Linear(3, 1, bias=False)
+    nn.init.ones_(model.weight)
+    write_attributions(Attribute(model), rows, tmp_path / "a")
+    with torch.no_grad():
+        model.weight[0, 0] = 1.1
+    write_attributions(Attribute(model), rows, tmp_path / "b")
+    broken = Listed("rows", rows.names, lambda i: rows.get(i) / float(i != 7))
+    write_attributions(Attribute(model), broken, tmp_path / "c")
+    whole = compare(tmp_path / "a", tmp_path / "b", permutations=999)
+    found = compare(tmp_path / "a", tmp_path / "c", permutations=999)
+    assert (whole.paired, whole.p, whole.rows) == (True, 0.002, (60, 60))
+    assert (found.paired, found.p, found.rows) == (True, 0.002, (59, 59))
+    assert any(one.startswith("1 rows with an error in one of the tables are left out") for one in found.different)
+    assert not compare(tmp_path / "a", tmp_path / "c", permutations=999, paired=False).changed
+
+
+def test_rows_are_drawn_in_pairs(tmp_path):
+    """The second table has other rows as well, in another order: drawn apart, hardly any pair would be one."""
+    x = torch.rand(300, 4)
+    model = nn.Linear(4, 1, bias=False)
+    nn.init.ones_(model.weight)
+    first = Listed("rows", [str(i) for i in range(200)], x.__getitem__)
+    second = Listed("rows", [str(299 - i) for i in range(300)], x.flip(0).__getitem__)
+    for name, rows in (("a", first), ("b", second)):
+        write_attributions(Attribute(model), rows, tmp_path / name)
+    found = compare(tmp_path / "a", tmp_path / "b", paired=True, rows=50, permutations=99)
+    assert found.rows == (50, 50)
+    assert all(change.before == pytest.approx(change.after) for change in found.changes if change.kind == "window")
+    unpaired = compare(tmp_path / "a", tmp_path / "b", permutations=99)
+    assert not unpaired.paired
+    assert any(one.startswith("200 rows have the same name in both tables") for one in unpaired.different)
+
+
+def test_tables_without_names_are_compared_without_pairs(tmp_path):
+    """As Ray Data writes them, in whichever order its workers end."""
+    import pyarrow.parquet as pq
+
+    attribute = Attribute(nn.Linear(4, 2, bias=False))
+    pq.write_table(attribute({"image": torch.rand(40, 4).numpy()}), tmp_path / "a.parquet")
+    found = compare(tmp_path / "a.parquet", tmp_path / "a.parquet", permutations=99)
+    assert (found.paired, found.changed) == (False, False)
+    with pytest.raises(InputError, match="has no column `name`"):
+        compare(tmp_path / "a.parquet", tmp_path / "a.parquet", paired=True)
+
+
 def test_what_cannot_be_compared(tmp_path, written):
     with pytest.raises(DataMissingError, match="no Parquet files"):
         compare(tmp_path / "nothing", written[0])
@@ -193,15 +240,6 @@ def test_rows_that_are_missing_are_said(tmp_path):
     assert any(one.endswith("b has 32 of its 40 rows: the run has not ended") for one in found.different)
 
 
-def test_parts_of_two_runs_are_no_table(tmp_path):
-    write(tmp_path / "a")
-    other = Attribute(Slow(), "input-x-gradient", summary=make().summaries)
-    write_attributions(other, source(), tmp_path / "b", batch_size=4, part_rows=8, progress=False)
-    (tmp_path / "b/part-000001.parquet").replace(tmp_path / "a/part-000007.parquet")
-    with pytest.raises(StorageError, match=r"part-000007\.parquet and .* from different runs: their method"):
-        compare(tmp_path / "a", tmp_path / "a")
-
-
 def test_rows_without_a_mask_are_no_rows_of_its_share(tmp_path):
     """Masks of every second image, whose share of the magnitude differs on either side; the others have none."""
     generator = torch.Generator().manual_seed(0)
@@ -216,8 +254,8 @@ def test_rows_without_a_mask_are_no_rows_of_its_share(tmp_path):
         found = write_attributions(Attribute(model, summary=InMasks()), rows, tmp_path / name)
         shares = np.abs(x.flatten(1).numpy())
         expected = (shares[:, :8].sum(1) / shares.sum(1))[::2].mean()
-        assert found.to_dict()["all"]["share_mask"]["mean"] == pytest.approx(expected)
-        assert found.over("share_mask").n == 60
+        assert found.all["share_mask"]["mean"] == pytest.approx(expected)
+        assert found.all["share_mask"]["rows"] == 60
     told = compare(tmp_path / "before", tmp_path / "after", permutations=400).significant
     assert ("region", "mask") in {(change.kind, change.name) for change in told}
     assert not compare(tmp_path / "before", tmp_path / "alike", permutations=400).changed

@@ -1,5 +1,6 @@
 """On Ray: the plain engine's files, row for row; Ray's own readers; workers that are killed."""
 
+import logging
 import os
 import signal
 import threading
@@ -13,13 +14,15 @@ from PIL import Image
 
 import axiograd
 from axiograd.datasets import PIXELS
-from axiograd.errors import AxiogradError, StorageError
-from axiograd.scale import Attribute, Windows
+from axiograd.errors import StorageError
+from axiograd.scale import Attribute, Windows, write_attributions
 from support.scale import source, write
 
 pq = pytest.importorskip("pyarrow.parquet")
 ray = pytest.importorskip("ray")
-pytestmark = pytest.mark.filterwarnings("default")  # Ray's own, which are not ours to fix
+
+
+pytestmark = pytest.mark.filterwarnings("default")  # Ray's own warnings are not ours to fix
 
 
 @pytest.fixture(scope="module")
@@ -36,9 +39,11 @@ def cluster():
 @pytest.mark.long
 def test_both_engines_write_the_same_rows(tmp_path, cluster):
     samples = source(broken=(3,))
-    plain = write(tmp_path / "plain", samples)
-    by_ray = write(tmp_path / "ray", samples, engine="ray", workers=2)
-    assert plain.to_dict() == by_ray.to_dict()
+    ray.data.range(1).take_all()  # Ray Data sets up its own logging once
+    levels = {name: logging.getLogger(name).level for name in ("ray", "ray.data")}
+    write(tmp_path / "plain", samples)
+    write(tmp_path / "ray", samples, engine="ray", workers=2)
+    assert {name: logging.getLogger(name).level for name in levels} == levels
     a, b = (pq.read_table(tmp_path / name) for name in ("plain", "ray"))
     assert a.schema.equals(b.schema, check_metadata=True)
     assert a.drop_columns(["windows"]).to_pylist()[3]["error"] == b.to_pylist()[3]["error"]
@@ -117,15 +122,14 @@ def test_rays_readers(tmp_path, cluster):
     np.testing.assert_allclose(totals(parquet, preprocess=PIXELS), wanted, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("trial", range(10))
-def test_a_worker_killed_at_any_moment_changes_no_row(tmp_path, cluster, monkeypatch, trial):
+@pytest.mark.parametrize("trial", [1, *(pytest.param(i, marks=pytest.mark.long) for i in (0, 2, 3))])
+def test_a_worker_killed_at_any_moment_changes_no_row(tmp_path, cluster, trial):
     write(tmp_path / "plain", source(120))
     killed: list[int] = []
 
     def kill():
         deadline = time.monotonic() + 60
-        time.sleep(0.3 * trial)
+        time.sleep(trial)
         while not killed and time.monotonic() < deadline:
             for process in Path("/proc").iterdir():
                 if not process.name.isdigit():
@@ -181,19 +185,14 @@ def _of_ours(parent: int) -> bool:
     return False
 
 
-class Deadly(Failing):
-    """Its third part kills whoever reads it."""
-
-    def read(self, start, stop):
-        if 16 <= start < 24:
-            os._exit(1)
-        return self.inner.read(start, stop)
-
-
 @pytest.mark.long
-@pytest.mark.filterwarnings("error:.*ray_remote_args")  # gone from Ray 2.64
-def test_a_row_that_kills_every_worker_ends_the_run(tmp_path, cluster, monkeypatch):
-    monkeypatch.setattr("axiograd.scale.engines._TRIES", 2)
-    with pytest.raises(AxiogradError, match=r"^Ray's workers died 2 times at rows 16 to 23 of .* resumes from them"):
-        write(tmp_path / "rows", Deadly(source()), engine="ray", workers=1)
-    assert len(pq.read_table(tmp_path / "rows")) >= 8
+def test_a_worker_that_makes_another_model_writes_nothing(tmp_path, cluster):
+    attribute = Attribute(unseeded)
+    with pytest.raises(StorageError, match=r"sha256 .* seed what is random in the function"):
+        write_attributions(attribute, source(), tmp_path / "rows", engine="ray")
+    assert not list((tmp_path / "rows").glob("*.parquet"))
+
+
+def unseeded():
+    torch.seed()
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(288, 2, bias=False))

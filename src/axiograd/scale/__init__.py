@@ -2,8 +2,7 @@
 
 from axiograd.scale.attribute import Attribute as Attribute
 from axiograd.scale.comparison import Change as Change, Comparison as Comparison, compare as compare
-from axiograd.scale.engines import write_attributions as write_attributions
-from axiograd.scale.masked import InMasks as InMasks
+from axiograd.scale.parts import Statistics as Statistics, write_attributions as write_attributions
 from axiograd.scale.sources import (
     Listed as Listed,
     NumpyFile as NumpyFile,
@@ -11,10 +10,8 @@ from axiograd.scale.sources import (
     Source as Source,
     tensors as tensors,
 )
-from axiograd.scale.statistics import Moments as Moments, Statistics as Statistics
 from axiograd.scale.summaries import (
-    Histogram as Histogram,
-    LowRank as LowRank,
+    InMasks as InMasks,
     PerChannel as PerChannel,
     Pixels as Pixels,
     Regions as Regions,

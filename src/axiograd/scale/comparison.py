@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from axiograd._extras import optional
 from axiograd.errors import ConfigurationError, InputError
-from axiograd.scale.folder import parts_of
-from axiograd.scale.origin import check_alike, origin_of
-from axiograd.scale.permutation import RowBlock, paired as paired_test, two_samples
-from axiograd.scale.sources import opened
-from axiograd.scale.statistics import maps_of
+from axiograd.scale.parts import provenance_of
+from axiograd.scale.permutation import UNUSUAL, RowBlock, paired as paired_test, two_samples, unusual_columns
+from axiograd.scale.sources import open_parquet, reading_parquet
 from axiograd.scale.summaries import Windows
-from axiograd.scale.table import pyarrow
-from axiograd.scale.unusual import NAMES, columns as unusual_columns
 
 #: Rows of a class on either side from which it is looked at by itself, and the cells of its map, down and across.
 _OF_CLASS, _CELLS = 20, 4
@@ -26,6 +24,8 @@ _CLASSES = 200
 #: Relative differences that the same numbers may have, computed twice and stored in single precision.
 _ROUNDING = 1e-5
 _SHOWN = 10
+#: What two tables must have in common, and what one compares them for.
+_SAME, _NAMED = ("method", "baseline", "target", "summaries"), ("preprocessing", "data", "model", "versions")
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,7 @@ class Change:
 class Comparison:
     """What changed from one table to another; `changed` is wrong with a chance of at most `alpha` if nothing did."""
 
+    #: Everything that was tested, the clearest change first.
     changes: tuple[Change, ...]
     alpha: float
     rows: tuple[int, int]
@@ -57,11 +58,8 @@ class Comparison:
     permutations: int
     #: Mean share of the magnitude in each window, before and after, and its adjusted p; None without windows.
     maps: tuple[NDArray[Any], NDArray[Any], NDArray[Any]] | None = None
-    #: In what the tables differ by their own account: model, data, versions.
+    #: In what the tables differ by their own account (model, data, versions), and rows that were left out.
     different: tuple[str, ...] = ()
-    features: tuple[str, ...] = ()
-    sources: tuple[str, str] = ("", "")
-    tested: int = 0
 
     @property
     def p(self) -> float:
@@ -80,7 +78,9 @@ class Comparison:
 
     def __str__(self) -> str:
         how = "the same rows, signs flipped" if self.paired else "labels permuted"
-        verdict = f"{'CHANGED' if self.changed else 'no change'}: {len(self.significant)} of {self.tested} numbers"
+        verdict = (
+            f"{'CHANGED' if self.changed else 'no change'}: {len(self.significant)} of {len(self.changes)} numbers"
+        )
         test = f"{how}, {self.permutations:,} permutations, false alarms at most {self.alpha:.2g}"
         lines = [
             f"{verdict}, p = {self.p:.2g} for all of them together",
@@ -101,32 +101,10 @@ class Comparison:
             "rows": list(self.rows),
             "paired": self.paired,
             "permutations": self.permutations,
-            "tested": self.tested,
+            "tested": len(self.changes),
             "different": list(self.different),
             "changes": [vars(change) for change in self.significant],
         }
-
-
-@dataclass(frozen=True, eq=False)
-class _ComparedRows:
-    """What a comparison looks at, with a row per sample without error."""
-
-    names: NDArray[Any]
-    target: NDArray[Any]
-    prediction: NDArray[Any]
-    numbers: dict[str, NDArray[Any]]
-    maps: NDArray[Any] | None
-    shape: tuple[int, ...]
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-    def at(self, places: NDArray[Any]) -> _ComparedRows:
-        numbers = {name: values[places] for name, values in self.numbers.items()}
-        maps = None if self.maps is None else self.maps[places]
-        return _ComparedRows(
-            self.names[places], self.target[places], self.prediction[places], numbers, maps, self.shape
-        )
 
 
 def compare(
@@ -141,105 +119,158 @@ def compare(
 ) -> Comparison:
     """Compare two tables that `axiograd attribute` wrote: two models on the same rows, or two weeks of one model.
 
-    Windows are shares of their row's magnitude, so that a model with larger logits is not a changed one. Where both
-    have the same rows (`paired`, found out by their names), rows are compared with themselves. Of tables with more than
-    `rows` rows as many are drawn. All numbers are tested together (`axiograd.scale.permutation`).
+    Windows are shares of their row's magnitude, so that a model with larger logits is not a changed one. With `paired`,
+    by default where both tables have the same names, rows are compared with themselves, and those with an error in
+    either table are left out of both. Of tables with more than `rows` rows as many are drawn, in pairs the same ones.
+    All numbers are tested together (`axiograd.scale.permutation`).
     """
     if not 0 < alpha < 1 or permutations < round(2 / alpha):
         raise ConfigurationError(
             f"alpha={alpha}, permutations={permutations}: a p of alpha needs at least 2/alpha permutations."
         )
-    origins = [origin_of(path) for path in (before, after)]
-    told = [origin for origin, _ in origins]
-    different = (*check_alike(told, (before, after)), *(missing for _, missing in origins if missing))
+    tables = [_Table(Path(path)) for path in (before, after)]
+    different = _differences(*tables)
     generator = np.random.default_rng(seed)
-    both = [_read(path, rows, seed) for path in (before, after)]
-    same = len(both[0]) == len(both[1]) and bool((both[0].names == both[1].names).all())
-    if paired and not same:
-        both, same = _common(both)
-    if min(map(len, both)) < 2:  # noqa: PLR2004  # a variance needs two
-        raise InputError(f"{len(both[0])} rows against {len(both[1])} without errors: both need at least two.")
-    together = same if paired is None else paired
-    pairs = _pairs(both[0], both[1], together)
-    draw = int(generator.integers(2**31))
+    places, together, remarks = _choose_rows(*tables, paired=paired, most=rows, generator=generator)
+    for table, some in zip(tables, places, strict=True):
+        table.read(some)
+    n = len(places[0]), len(places[1])
+    columns = _columns(*tables, together=together)
+    drawn = int(generator.integers(2**31))
     if together:
-        found = paired_test([pair.difference() for pair in pairs], len(both[0]), permutations, draw)
+        found = paired_test([one.difference() for one in columns], n[0], permutations, drawn)
     else:
-        labels = np.concatenate([np.zeros(len(both[0]), bool), np.ones(len(both[1]), bool)])
-        found = two_samples([pair.stacked(len(both[0])) for pair in pairs], labels, permutations, draw)
-    features = tuple(told[1].get("features") or ())
+        found = two_samples([one.stacked(n[0]) for one in columns], np.arange(sum(n)) >= n[0], permutations, drawn)
     changes = [
-        Change(pair.kind, name, *map(float, values))
-        for pair, t, p in zip(pairs, found.t, found.p, strict=True)
-        for name, *values in zip(pair.names, pair.before.mean(0), pair.after.mean(0), t, p, strict=True)
+        Change(one.kind, name, *map(float, numbers))
+        for one, t, p in zip(columns, found.t, found.p, strict=True)
+        for name, *numbers in zip(one.names, *(values.mean(0) for values in one.values), t, p, strict=True)
     ]
-    changes = _named(changes, both[0], told[0], features)
     changes.sort(key=lambda change: (change.p, -abs(change.t)))
     maps = None
-    if both[0].maps is not None:
-        grid = both[0].maps.shape[1:]
-        first, second = (values.mean(0).reshape(grid) for values in (pairs[0].before, pairs[0].after))
-        maps = (first, second, found.p[0].reshape(grid))
-    return Comparison(
-        tuple(changes),
-        alpha,
-        (len(both[0]), len(both[1])),
-        together,
-        permutations,
-        maps,
-        different,
-        features,
-        (str(before), str(after)),
-        len(changes),
-    )
+    if tables[0].maps is not None:
+        grid = tables[0].maps.shape[1:]
+        before_map, after_map = (values.mean(0).reshape(grid) for values in columns[0].values)
+        maps = before_map, after_map, found.p[0].reshape(grid)
+    return Comparison(tuple(changes), alpha, n, together, permutations, maps, (*different, *remarks))
 
 
-def _read(path: str | Path, most: int, seed: int) -> _ComparedRows:
-    """The rows without errors, or `most` of them, drawn; part after part, so that memory is that of what is kept."""
-    parts = parts_of(Path(path))
-    total = sum(opened(part).metadata.num_rows for part in parts)
-    chosen = np.ones(total, bool)
-    if total > most:
-        chosen = np.zeros(total, bool)
-        chosen[np.random.default_rng(seed).permutation(total)[:most]] = True
-    pa = pyarrow()
-    tables, first = [], 0
-    for part in parts:
-        file = opened(part)
-        wanted = {"name", "target", "prediction", "gini", "error", "shape", "windows", "grid"}
-        columns = [name for name in file.schema_arrow.names if name in wanted or name.startswith("share_")]
-        table = file.read(columns=columns)
-        table = table.filter(pa.array(chosen[first : first + len(table)]))
-        tables.append(table.filter(table["error"].is_null()))
-        first += file.metadata.num_rows
-    table = pa.concat_tables(tables)
-    if not len(table):
-        raise InputError(f"{path} has no row without an error: there is nothing to compare.")
-    maps = maps_of(table) if "windows" in table.column_names else None
-    numbers = {n: table[n].to_numpy() for n in table.column_names if n == "gini" or n.startswith("share_")}
-    names = np.asarray(table["name"].to_pylist() if "name" in table.column_names else range(len(table)), dtype=object)
-    shape = tuple(table["shape"][0].as_py())
-    return _ComparedRows(names, table["target"].to_numpy(), table["prediction"].to_numpy(), numbers, maps, shape)
+# Tables
 
 
-def _common(both: list[_ComparedRows]) -> tuple[list[_ComparedRows], bool]:
-    """The rows that both have, in one order."""
-    places = [{name: i for i, name in enumerate(rows.names)} for rows in both]
-    shared = [name for name in places[0] if name in places[1]]
-    if len(shared) < 2:  # noqa: PLR2004
-        raise InputError(f"{len(shared)} rows have the same name in both tables: they cannot be compared in pairs.")
-    return [rows.at(np.array([place[n] for n in shared])) for rows, place in zip(both, places, strict=True)], True
+class _Table:
+    """A table: what it says about itself, the names of its rows, which of them have no error, and what some hold."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.data = path, open_parquet(path)
+        self.provenance = provenance_of(path, self.data)
+        columns = [name for name in ("name", "error") if name in self.data.schema.names]
+        with reading_parquet(path):
+            read = self.data.to_table(columns=columns).combine_chunks()
+        self.good = read["error"].is_null().to_numpy()
+        names = read["name"].combine_chunks() if "name" in columns else None
+        #: None where rows cannot be told apart.
+        self.names = names if names is not None and len(names.unique()) == len(names) else None
+
+    def read(self, places: NDArray[np.int64]) -> None:
+        """Take some rows: `rows`, a table of pandas, and `maps` ``[rows, down, across]``, None without windows."""
+        wanted = {"target", "prediction", "gini", "shape", "windows", "grid"}
+        columns = [name for name in self.data.schema.names if name in wanted or name.startswith("share_")]
+        with reading_parquet(self.path):
+            table = self.data.take(places, columns=columns)
+        numbers = [name for name in columns if name not in {"shape", "windows", "grid"}]
+        self.rows = table.select(numbers).to_pandas()
+        self.maps = _maps(table) if "windows" in columns else None
+        self.shape = table["shape"][0].as_py()
+
+    def window_names(self) -> list[str]:
+        """Windows by the pixels that they cover, or by the feature's name."""
+        height, width = self.shape[-2:] if len(self.shape) > 2 else (1, self.shape[-1])  # noqa: PLR2004
+        size = Windows(self.provenance["summaries"]["Windows"]["size"]).size_of(height, width)
+        if height == 1 and size == 1:
+            return list(self.provenance.get("features") or map(str, range(width)))
+        if height == 1:
+            return [f"{x} to {min(x + size, width) - 1}" for x in range(0, width, size)]
+        return [
+            f"x {x}–{min(x + size, width)}, y {y}–{min(y + size, height)}"
+            for y in range(0, height, size)
+            for x in range(0, width, size)
+        ]
+
+
+def _maps(table: Any) -> NDArray[Any]:
+    """The windows, ``[rows, down, across]``."""
+    grids = np.asarray(table["grid"].combine_chunks().flatten()).reshape(-1, 2)
+    if len(several := np.unique(grids, axis=0)) > 1:
+        listed = ", ".join(f"{down} × {across}" for down, across in several[:4])
+        raise InputError(
+            f"rows with different grids of windows ({listed}) have no common map: crop images to one size."
+        )
+    windows = table["windows"].combine_chunks().flatten()
+    return np.asarray(windows, dtype=np.float64).reshape(len(grids), *grids[0])
+
+
+def _differences(a: _Table, b: _Table) -> list[str]:
+    """Tables of different methods cannot be compared; other differences are what one compares for, and are named."""
+    for key in _SAME:
+        there, here = a.provenance.get(key), b.provenance.get(key)
+        if there != here:
+            raise ConfigurationError(
+                f"{a.path} and {b.path} differ in {key} ({there} and {here}): make both in the same way."
+            )
+    found = [(key, a.provenance.get(key), b.provenance.get(key)) for key in _NAMED]
+    named = [f"{key}: {there} → {here}" for key, there, here in found if there != here]
+    for table in (a, b):
+        n, whole = len(table.good), table.provenance.get("rows")
+        if table.path.is_dir() and whole is not None and n < whole:
+            named.append(f"{table.path} has {n:,} of its {whole:,} rows: the run has not ended")
+    return named
+
+
+def _choose_rows(
+    a: _Table, b: _Table, *, paired: bool | None, most: int, generator: np.random.Generator
+) -> tuple[list[NDArray[np.int64]], bool, list[str]]:
+    """The rows of either table that are compared, whether in pairs, and what has to be said about that."""
+    remarks: list[str] = []
+    if a.names is None or b.names is None:
+        if paired:
+            unnamed = a.path if a.names is None else b.path
+            raise InputError(f"{unnamed} has no column `name` without repetitions: its rows cannot be paired.")
+        paired = False
+    else:
+        of_b = optional("pyarrow.compute", "scale", "Parquet").index_in(a.names, value_set=b.names)
+        of_a, of_b = np.flatnonzero(of_b.is_valid()), of_b.drop_null().to_numpy()
+        same = len(of_a) == len(a.names) == len(b.names)
+        if paired is None and not same and len(of_a):
+            remarks.append(f"{len(of_a):,} rows have the same name in both tables; paired=True compares only these")
+        paired = same if paired is None else paired
+    if not paired:
+        places = [generator.permutation(np.flatnonzero(table.good))[:most] for table in (a, b)]
+        if min(map(len, places)) < 2:  # noqa: PLR2004  # a variance needs two
+            raise InputError(f"{len(places[0])} rows against {len(places[1])} without errors: both need at least two.")
+        return [np.sort(some) for some in places], False, remarks
+    good = np.flatnonzero(a.good[of_a] & b.good[of_b])
+    if len(good) < 2:  # noqa: PLR2004
+        raise InputError(
+            f"{len(good)} rows have the same name in both tables, and no error: they cannot be compared in pairs."
+        )
+    if len(good) < len(of_a):
+        remarks.append(f"{len(of_a) - len(good):,} rows with an error in one of the tables are left out of both")
+    drawn = np.sort(generator.permutation(good)[:most])
+    return [of_a[drawn], of_b[drawn]], True, remarks
+
+
+# Numbers that are tested
 
 
 @dataclass(frozen=True)
-class _Pair:
+class _Columns:
     """Columns of both tables, for all rows or for those of a class: values, and which rows of either table they are."""
 
     kind: str
     names: list[str]
-    before: NDArray[Any]
-    after: NDArray[Any]
-    rows: tuple[NDArray[Any], NDArray[Any]]
+    values: Sequence[NDArray[Any]]
+    rows: Sequence[NDArray[Any]]
 
     @property
     def family(self) -> str:
@@ -247,54 +278,53 @@ class _Pair:
         return self.kind if self.kind == "rows" else ""
 
     def difference(self) -> RowBlock:
-        away = self.after - self.before
-        rounding = _ROUNDING * np.maximum(np.abs(self.after), np.abs(self.before))
+        before, after = self.values
+        away = after - before
+        rounding = _ROUNDING * np.maximum(np.abs(after), np.abs(before))
         return RowBlock(np.where(np.abs(away) > rounding, away, 0.0), self.rows[0], self.family)
 
     def stacked(self, first: int) -> RowBlock:
         rows = np.concatenate([self.rows[0], self.rows[1] + first])
-        return RowBlock(np.concatenate([self.before, self.after]), rows, self.family)
+        return RowBlock(np.concatenate(self.values), rows, self.family)
 
 
-def _pairs(a: _ComparedRows, b: _ComparedRows, together: bool) -> list[_Pair]:
-    """What is tested: windows, regions and sparsity, predicted classes, and the maps of classes."""
-    if (a.maps is None) != (b.maps is None) or a.numbers.keys() != b.numbers.keys():
-        raise ConfigurationError("the tables have different columns: make both with the same --summary and --region.")
-    if a.maps is not None and b.maps is not None and a.maps.shape[1:] != b.maps.shape[1:]:
-        raise InputError(f"grids of {a.maps.shape[1:]} and {b.maps.shape[1:]} windows: make both of one size.")
-    every = np.arange(len(a)), np.arange(len(b))
-    pairs: list[_Pair] = []
-    shares = [_shares(rows.maps) for rows in (a, b) if rows.maps is not None]
-    if shares:
+def _columns(a: _Table, b: _Table, *, together: bool) -> list[_Columns]:
+    """Windows first, then regions and sparsity, predicted classes, and the maps of classes."""
+    every = np.arange(len(a.rows)), np.arange(len(b.rows))
+    columns: list[_Columns] = []
+    shares: list[NDArray[Any]] = []
+    if a.maps is not None and b.maps is not None:
+        if a.maps.shape[1:] != b.maps.shape[1:]:
+            raise InputError(f"grids of {a.maps.shape[1:]} and {b.maps.shape[1:]} windows: make both of one size.")
+        shares = [_shares(rows) for rows in (a.maps, b.maps)]
         flat = [one.reshape(len(one), -1) for one in shares]
-        places = [str(i) for i in range(flat[0].shape[1])]
         # Its magnitude says whether a place is looked at; the signed share, whether it supports or opposes the answer.
-        pairs.append(_Pair("window", places, np.abs(flat[0]), np.abs(flat[1]), every))
-        pairs.append(_Pair("signed window", places, flat[0], flat[1], every))
+        names = a.window_names()
+        columns.append(_Columns("window", names, [np.abs(one) for one in flat], every))
+        columns.append(_Columns("signed window", names, flat, every))
         unusual = unusual_columns(np.abs(np.concatenate(flat)))
-        pairs.append(_Pair("rows", list(NAMES), unusual[: len(a)], unusual[len(a) :], every))
-    for name in a.numbers:
+        columns.append(_Columns("rows", list(UNUSUAL), np.split(unusual, [len(a.rows)]), every))
+    for name in a.rows.columns.drop(["target", "prediction"]):
         kind, called = ("sparsity", name) if name == "gini" else ("region", name.removeprefix("share_"))
-        of_a, of_b = (np.flatnonzero(np.isfinite(rows.numbers[name])) for rows in (a, b))  # not all have a mask
+        of_a, of_b = (np.flatnonzero(table.rows[name].notna()) for table in (a, b))  # not all have a mask
         if together:
             of_a = of_b = np.intersect1d(of_a, of_b)
-        if min(len(of_a), len(of_b)) >= min(_OF_CLASS, len(a), len(b)):
-            values = a.numbers[name][of_a][:, None], b.numbers[name][of_b][:, None]
-            pairs.append(_Pair(kind, [called], *values, (of_a, of_b)))
-    found, counts = np.unique(np.concatenate([a.prediction, b.prediction]), return_counts=True)
+        if min(len(of_a), len(of_b)) >= min(_OF_CLASS, len(a.rows), len(b.rows)):
+            values = [table.rows[[name]].to_numpy(float)[of] for table, of in ((a, of_a), (b, of_b))]
+            columns.append(_Columns(kind, [called], values, (of_a, of_b)))
+    found, counts = np.unique(np.concatenate([a.rows["prediction"], b.rows["prediction"]]), return_counts=True)
     frequent = sorted(found[np.argsort(-counts, kind="stable")[:_CLASSES]].tolist())
-    predicted = [(rows.prediction[:, None] == np.array(frequent)).astype(np.float64) for rows in (a, b)]
-    pairs.append(_Pair("class", [str(one) for one in frequent], predicted[0], predicted[1], every))
-    if shares:
-        coarse = [_coarse(np.abs(one)) for one in shares]
-        for one in frequent:
-            # In pairs, the class is that of the first table: a row is compared with itself.
-            of_a = np.flatnonzero(a.target == one)
-            of_b = of_a if together else np.flatnonzero(b.target == one)
-            if min(len(of_a), len(of_b)) >= _OF_CLASS:
-                names = [f"{one}, cell {i}" for i in range(coarse[0].shape[1])]
-                pairs.append(_Pair("attribution of class", names, coarse[0][of_a], coarse[1][of_b], (of_a, of_b)))
-    return pairs
+    predicted = [(table.rows[["prediction"]].to_numpy() == frequent).astype(np.float64) for table in (a, b)]
+    columns.append(_Columns("class", [str(one) for one in frequent], predicted, every))
+    coarse = [_coarse(np.abs(one)) for one in shares]
+    for one in frequent if coarse else ():
+        # In pairs, the class is that of the first table: a row is compared with itself.
+        of_a = np.flatnonzero(a.rows["target"] == one)
+        of_b = of_a if together else np.flatnonzero(b.rows["target"] == one)
+        if min(len(of_a), len(of_b)) >= _OF_CLASS:
+            names = [f"{one}, cell {i}" for i in range(coarse[0].shape[1])]
+            columns.append(_Columns("attribution of class", names, [coarse[0][of_a], coarse[1][of_b]], (of_a, of_b)))
+    return columns
 
 
 def _shares(maps: NDArray[Any]) -> NDArray[Any]:
@@ -310,22 +340,3 @@ def _coarse(shares: NDArray[Any]) -> NDArray[Any]:
         edges = np.unique(np.linspace(0, shares.shape[axis], _CELLS + 1).astype(int)[:-1])
         summed = np.add.reduceat(summed, edges, axis=axis)
     return summed.reshape(len(shares), -1)
-
-
-def _named(changes: list[Change], rows: _ComparedRows, told: dict[str, Any], features: tuple[str, ...]) -> list[Change]:
-    """Windows by the pixels that they cover, or by the feature's name."""
-    if rows.maps is None:
-        return changes
-    height, width = rows.shape[-2:] if len(rows.shape) > 2 else (1, rows.shape[-1])  # noqa: PLR2004
-    across = rows.maps.shape[2]
-    size = Windows(told["summaries"].get("Windows", {}).get("size")).size_of(height, width)
-
-    def name(place: int) -> str:
-        if features and size == 1 and height == 1:
-            return features[place]
-        y, x = divmod(place, across)
-        if height == 1:
-            return f"{x * size}" if size == 1 else f"{x * size} to {min((x + 1) * size, width) - 1}"
-        return f"x {x * size}–{min((x + 1) * size, width)}, y {y * size}–{min((y + 1) * size, height)}"
-
-    return [replace(c, name=name(int(c.name))) if c.kind.endswith("window") else c for c in changes]

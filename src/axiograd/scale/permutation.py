@@ -8,7 +8,7 @@ these (Bonferroni), so that a few columns are not held to the threshold of hundr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,9 @@ from axiograd.errors import InputError
 #: Permutations that are looked at together; bounds memory.
 _TOGETHER = 128
 _LEAST = 2
+#: The most unusual rows that are counted, as parts of all rows.
+_TOP = (0.05, 0.02, 0.01, 0.005)
+UNUSUAL = ("unusualness", *(f"among the {100 * part:g} % most unusual" for part in _TOP))
 
 
 @dataclass(frozen=True)
@@ -52,11 +55,10 @@ def two_samples(blocks: Sequence[RowBlock], after: NDArray[np.bool_], permutatio
         raise InputError(f"{n - int(after.sum())} rows against {int(after.sum())}: both need at least two.")
     generator = np.random.default_rng(seed)
 
-    def labels(count: int) -> NDArray[Any]:
+    def draw(count: int) -> NDArray[Any]:
         return generator.permuted(np.tile(after.astype(np.float32), (count, 1)), axis=1)
 
-    centred = [_Columns.of(block, np.std) for block in blocks]
-    return _tested(blocks, centred, after[None].astype(np.float32), labels, permutations, _welch)
+    return _max_t(blocks, np.std, _welch, after.astype(np.float32), draw, permutations)
 
 
 def paired(blocks: Sequence[RowBlock], n: int, permutations: int, seed: int) -> Tested:
@@ -65,84 +67,91 @@ def paired(blocks: Sequence[RowBlock], n: int, permutations: int, seed: int) -> 
         raise InputError(f"{n} rows: a comparison needs at least two.")
     generator = np.random.default_rng(seed)
 
-    def labels(count: int) -> NDArray[Any]:
+    def draw(count: int) -> NDArray[Any]:
         return generator.integers(0, 2, (count, n), dtype=np.int8).astype(np.float32) * 2 - 1
 
     # A difference that is the same in every row is the clearest of all: the scale is that of zero, not of the mean.
-    scaled = [_Columns.of(block, _root_mean_square) for block in blocks]
-    return _tested(blocks, scaled, np.ones((1, n), dtype=np.float32), labels, permutations, _student)
+    return _max_t(blocks, _root_mean_square, _student, np.ones(n, dtype=np.float32), draw, permutations)
+
+
+def _max_t(
+    blocks: Sequence[RowBlock],
+    scale: Callable[..., NDArray[Any]],
+    statistic: Callable[[NDArray[Any], NDArray[Any]], NDArray[Any]],
+    own: NDArray[Any],
+    draw: Callable[[int], NDArray[Any]],
+    permutations: int,
+) -> Tested:
+    """t with the rows' own labels, and how often the largest |t| of its family is as large with drawn ones."""
+    scaled = [_scaled(block.values, scale) for block in blocks]
+    observed = [statistic(x, own[None, block.rows])[0] for x, block in zip(scaled, blocks, strict=True)]
+    largest: dict[str, list[NDArray[Any]]] = {block.family: [] for block in blocks}
+    for first in range(0, permutations, _TOGETHER):
+        drawn = draw(min(_TOGETHER, permutations - first))
+        each = {family: np.zeros(len(drawn)) for family in largest}
+        for x, block in zip(scaled, blocks, strict=True):
+            t = np.abs(statistic(x, drawn[:, block.rows])).max(1, initial=0.0)
+            each[block.family] = np.maximum(each[block.family], t)
+        for family, found in each.items():
+            largest[family].append(found)
+    p = []
+    for t, block in zip(observed, blocks, strict=True):
+        null = np.sort(np.concatenate(largest[block.family]))
+        # A small tolerance for sums in another order.
+        above = len(null) - np.searchsorted(null, np.abs(t) * (1 - 1e-5), side="left")
+        p.append(np.minimum(len(largest) * (1 + above) / (1 + permutations), 1.0))
+    return Tested(observed, p)
+
+
+def _scaled(values: NDArray[Any], scale: Callable[..., NDArray[Any]]) -> NDArray[Any]:
+    """Columns of about one size, so that single precision is enough; what has no spread, but for rounding, is 0."""
+    spread = scale(values, axis=0)
+    varies = spread > 1e-9 * np.abs(values).max(0, initial=0.0)
+    return np.where(varies, values / np.where(varies, spread, 1.0), 0.0).astype(np.float32)
 
 
 def _root_mean_square(values: NDArray[Any], axis: int) -> NDArray[Any]:
     return np.asarray(np.sqrt((values**2).mean(axis)))
 
 
-def _tested(
-    blocks: Sequence[RowBlock],
-    centred: Sequence[_Columns],
-    own: NDArray[Any],
-    labels: Any,
-    permutations: int,
-    statistic: Any,
-) -> Tested:
-    observed = [statistic(columns, own[:, columns.rows])[0] for columns in centred]
-    families = {block.family for block in blocks}
-    largest: dict[str, list[NDArray[Any]]] = {family: [] for family in families}
-    for first in range(0, permutations, _TOGETHER):
-        drawn = labels(min(_TOGETHER, permutations - first))
-        each = [np.abs(statistic(columns, drawn[:, columns.rows])).max(1, initial=0.0) for columns in centred]
-        for family, found in largest.items():
-            own_blocks = [one for one, block in zip(each, blocks, strict=True) if block.family == family]
-            found.append(np.max(own_blocks, axis=0))
-    p = []
-    for t, block in zip(observed, blocks, strict=True):
-        null = np.sort(np.concatenate(largest[block.family]))
-        # A small tolerance for sums in another order.
-        above = len(null) - np.searchsorted(null, np.abs(t) * (1 - 1e-5), side="left")
-        p.append(np.minimum(len(families) * (1 + above) / (1 + permutations), 1.0))
-    return Tested(observed, p)
-
-
-@dataclass(frozen=True)
-class _Columns:
-    """A block's columns, scaled so that single precision is enough, and their squares."""
-
-    values: NDArray[Any]
-    squares: NDArray[Any]
-    rows: NDArray[np.int64]
-
-    @classmethod
-    def of(cls, block: RowBlock, scale: Any) -> _Columns:
-        values = np.asarray(block.values, dtype=np.float64)
-        spread = scale(values, axis=0)
-        # What has no spread, but for rounding, cannot have changed.
-        varies = spread > 1e-9 * np.abs(values).max(0, initial=0.0)
-        scaled = np.where(varies, values / np.where(varies, spread, 1.0), 0.0).astype(np.float32)
-        return cls(scaled, scaled**2, block.rows)
-
-
-def _welch(columns: _Columns, after: NDArray[Any]) -> NDArray[Any]:
+def _welch(x: NDArray[Any], after: NDArray[Any]) -> NDArray[Any]:
     """t per label vector and column; 0 where a group has fewer than two rows."""
     n_after = after.sum(1, keepdims=True)
     n_before = after.shape[1] - n_after
-    sums, squares = after @ columns.values, after @ columns.squares
-    rest, rest_squares = columns.values.sum(0) - sums, columns.squares.sum(0) - squares
     possible = (n_after >= _LEAST) & (n_before >= _LEAST)
     a, b = np.maximum(n_after, _LEAST), np.maximum(n_before, _LEAST)
-    spread = _over(squares, sums, a) + _over(rest_squares, rest, b)
-    t = (sums / a - rest / b) / np.sqrt(spread + 1e-12)
-    return np.asarray(np.where(possible, t, 0.0))
+    squared = x**2
+    sums, squares = after @ x, after @ squared
+    rest, rest_squares = x.sum(0) - sums, squared.sum(0) - squares
+    spread = _squared_error(squares, sums, a) + _squared_error(rest_squares, rest, b)
+    return np.asarray(np.where(possible, (sums / a - rest / b) / np.sqrt(spread + 1e-12), 0.0))
 
 
-def _over(squares: NDArray[Any], sums: NDArray[Any], n: NDArray[Any]) -> NDArray[Any]:
-    """Squared standard error of a mean."""
+def _student(x: NDArray[Any], signs: NDArray[Any]) -> NDArray[Any]:
+    n = max(signs.shape[1], _LEAST)
+    sums = signs @ x
+    return np.asarray(sums / n / np.sqrt(_squared_error((x**2).sum(0), sums, n) + 1e-12))
+
+
+def _squared_error(squares: NDArray[Any], sums: NDArray[Any], n: Any) -> NDArray[Any]:
+    """Of a mean, from sums of squares and sums over n rows."""
     return np.asarray(np.maximum(squares - sums**2 / n, 0.0) / (n - 1) / n)
 
 
-def _student(columns: _Columns, signs: NDArray[Any]) -> NDArray[Any]:
-    n = signs.shape[1]
-    if n < _LEAST:
-        return np.zeros((len(signs), columns.values.shape[1]))
-    mean = signs @ columns.values / n
-    spread = np.maximum(columns.squares.sum(0) - n * mean**2, 0.0) / (n - 1) / n
-    return np.asarray(mean / np.sqrt(spread + 1e-12))
+def unusual_columns(values: NDArray[Any]) -> NDArray[Any]:
+    """log maxⱼ |xᵢⱼ − median xⱼ| / spread of xⱼ, and whether a row is among the largest 5, 2, 1 and ½ % in that.
+
+    A mark on one image in twenty hardly moves the mean of any window. But each of these images has a window that few
+    others have, so the marked images are among the most unusual of both tables' rows, and they are all in one of them.
+
+    >>> rows = np.random.default_rng(0).normal(size=(100, 3))
+    >>> rows[7, 1] = 20.0
+    >>> unusual_columns(rows)[7, 1:]
+    array([1., 1., 1., 1.])
+    """
+    away = np.abs(values - np.median(values, axis=0))
+    spread = np.sqrt((away**2).mean(0))
+    relative = np.divide(away, spread, out=np.zeros_like(away, dtype=np.float64), where=spread > 0)
+    score = np.log(relative.max(1, initial=0.0) + 1e-6)
+    place = np.argsort(np.argsort(-score, kind="stable"))
+    return np.stack([score, *((place < part * len(score)).astype(np.float64) for part in _TOP)], axis=1)

@@ -22,7 +22,7 @@ def comparison_plot(comparison: Comparison, *, path: canvas.Destination = None) 
     verdict = "changed" if comparison.changed else "no change"
     canvas.title_figure(figure, f"{verdict}, p = {comparison.p:.2g}")
     rows = f"{comparison.rows[0]:,} rows against {comparison.rows[1]:,}"
-    tested = f"{comparison.tested} numbers tested together, false alarms at most {comparison.alpha:.2g}"
+    tested = f"{len(comparison.changes)} numbers tested together, false alarms at most {comparison.alpha:.2g}"
     canvas.note_figure(figure, [rows, tested])
     return canvas.save(figure, path)
 

@@ -1,31 +1,114 @@
-"""Where samples come from, by the number of their row: a worker reads the rows that it is told, in any order."""
+"""Where samples come from, by the number of their row: any worker reads any rows, and always the same ones."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from axiograd._io import digest
+from axiograd._extras import optional
+from axiograd._io import digest, file_sha256
+from axiograd.datasets.images import damage, decode, pillow
 from axiograd.datasets.tensors import TensorData
-from axiograd.errors import ConfigurationError, DataMissingError, InputError, StorageError
-from axiograd.scale.reading import Broken, as_class, as_sample, unreadable
-from axiograd.scale.table import pyarrow
+from axiograd.errors import AxiogradError, ConfigurationError, DataMissingError, InputError, StorageError
 
 #: Names that a column of images or features has by default, and of labels.
 INPUTS, LABELS = ("image", "img", "x", "features", "pixel_values"), ("label", "labels", "class", "y", "fine_label")
+#: Rows that are read to tell a list from another one, spread over all of it.
+_SPREAD = 64
+_COLOUR, _GREY = 3, 2
+
+
+# One sample
 
 
 @dataclass(frozen=True)
-class SourceRows:
-    """Some rows: their names, their inputs or why there are none, and their classes (None where there are none)."""
+class Unreadable:
+    """A sample that cannot be read, and why."""
+
+    reason: str
+
+
+def readable(read: Callable[..., Any], *arguments: Any) -> Any:
+    """What a function reads, or why it cannot: that is its row's error, and not the end of a run."""
+    try:
+        return read(*arguments)
+    except damage() + (TypeError, AxiogradError) as error:  # noqa: RUF005  # mypy does not read the other form
+        return Unreadable(f"{type(error).__name__}: {error}")
+
+
+def as_sample(value: Any, preprocess: Callable[..., Tensor] | None) -> Tensor | Unreadable:
+    """One cell as a tensor: pixels, encoded images and paths through `preprocess`, other numbers as they are.
+
+    >>> as_sample(np.array([1, 2]), None)
+    tensor([1, 2])
+    >>> as_sample(b"not an image", lambda image: torch.ones(3, 2, 2)).reason
+    "DamagedImageError: the image cannot be decoded: cannot identify image file ..."
+    """
+    if isinstance(value, Mapping):  # Hugging Face's images
+        value = value.get("bytes") or value.get("path")
+    if value is None:
+        return Unreadable("there is no value")
+    if isinstance(value, Tensor | Unreadable):
+        return value
+    if isinstance(value, bytes | str | Path) and preprocess is None:
+        raise ConfigurationError(
+            "the column has encoded images or paths: say how they become the model's inputs, "
+            "preprocess=axiograd.datasets.IMAGENET."
+        )
+    found: Tensor | Unreadable = readable(_tensor, value, preprocess)
+    return found
+
+
+def _tensor(value: Any, preprocess: Callable[..., Tensor] | None) -> Tensor:
+    if preprocess is not None and isinstance(value, bytes | str | Path):
+        return preprocess(decode(value if isinstance(value, bytes) else Path(value)))
+    array = np.asarray(value)
+    if array.dtype == object:  # lists of lists, as Ray gives them
+        array = np.stack([np.asarray(one, dtype=np.float32) for one in value])
+    if array.dtype.kind not in "biuf":
+        raise InputError(f"expected an image or numbers, got {array.dtype}.")
+    if preprocess is not None and array.dtype == np.uint8 and array.ndim in {_GREY, _COLOUR}:
+        squeezed = array[..., 0] if array.ndim == _COLOUR and array.shape[2] == 1 else array
+        return preprocess(pillow().fromarray(squeezed).convert("RGB"))
+    return torch.from_numpy(np.array(array))  # a copy: files that are mapped into memory are read-only
+
+
+def as_class(value: Any, column: str = "label") -> int | None:
+    """A label as a number; None for one that is missing.
+
+    >>> as_class(2.0), as_class(float("nan"))
+    (2, None)
+    """
+    if value is None or value != value:  # noqa: PLR0124  # NaN, as pandas has it for what is missing
+        return None
+    try:
+        if int(value) == value:
+            return int(value)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise InputError(
+        f"the label {str(value)!r} in the column {column!r} is not a class's number: say another column, label=."
+    )
+
+
+# Many samples
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Some rows: their names, their inputs as `as_sample` takes them, and their classes (None where there are none)."""
 
     names: list[str]
-    inputs: list[Tensor | Broken]
+    inputs: list[Any]
     labels: list[int | None]
     #: True inside, for `InMasks`.
     masks: list[Tensor | None] | None = None
@@ -40,16 +123,16 @@ class Source(Protocol):
 
     def __len__(self) -> int: ...
 
-    def read(self, start: int, stop: int) -> SourceRows:
+    def read(self, start: int, stop: int) -> Rows:
         """The rows from `start` to `stop`."""
 
     def settings(self) -> dict[str, Any]:
-        """What tells these rows from others without reading them all, as JSON."""
+        """What tells these rows from others, as JSON: a run that is resumed must have the same."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Listed:
-    """SourceRows that a function reads one by one; what it raises for one of them becomes that row's error.
+    """Rows that a function reads one by one; what it raises for one of them becomes that row's error.
 
     >>> source = Listed("two", ["a", "b"], [Tensor([1.0]), Tensor([2.0])].__getitem__)
     >>> source.read(1, 2).names, source.read(1, 2).inputs
@@ -58,81 +141,85 @@ class Listed:
 
     name: str
     names: Sequence[str]
-    get: Callable[[int], Tensor]
-    labels: Sequence[int] | None = None
+    get: Callable[[int], Any]
+    labels: Sequence[Any] | None = None
     #: What the columns of a table are called.
     features: Sequence[str] = ()
     #: Of images, by their place: true inside, or None where there is no mask.
     masks: Callable[[int], Tensor | None] | None = None
+    #: Of what is read, a digest or a date: a run is resumed only where it is the same, and 64 rows hold the same.
+    version: str = ""
 
     def __len__(self) -> int:
         return len(self.names)
 
-    def read(self, start: int, stop: int) -> SourceRows:
+    def read(self, start: int, stop: int) -> Rows:
         """The rows from `start` to `stop`."""
         places = range(start, min(stop, len(self)))
-        labels = [None if self.labels is None else int(self.labels[i]) for i in places]
-        read = [self._one(i) for i in places]
-        return SourceRows(
+        read = [readable(self._sample, i) for i in places]
+        pairs = [(one, None) if isinstance(one, Unreadable) else one for one in read]
+        return Rows(
             [self.names[i] for i in places],
-            [sample for sample, _ in read],
-            labels,
-            None if self.masks is None else [mask for _, mask in read],
+            [sample for sample, _ in pairs],
+            [None if self.labels is None else as_class(self.labels[i]) for i in places],
+            None if self.masks is None else [mask for _, mask in pairs],
         )
 
-    def _one(self, place: int) -> tuple[Tensor | Broken, Tensor | None]:
-        try:
-            return self.get(place), None if self.masks is None else self.masks(place)
-        except unreadable() as error:
-            return Broken(f"{type(error).__name__}: {error}"), None
+    def _sample(self, place: int) -> tuple[Any, Tensor | None]:
+        return self.get(place), None if self.masks is None else self.masks(place)
 
     def settings(self) -> dict[str, Any]:
-        labels = None if self.labels is None else digest(repr(list(self.labels)))
-        return {"source": self.name, "rows": len(self), "names": digest("\0".join(self.names)), "labels": labels}
+        """Names, labels, version, and what some rows hold."""
+        places = np.linspace(0, len(self) - 1, min(len(self), _SPREAD)).astype(int).tolist()
+        read = [self.read(place, place + 1) for place in places]
+        return {
+            "source": self.name,
+            "names": digest("\0".join(self.names)),
+            "labels": digest(repr(self.labels)),
+            "version": self.version,
+            "inputs": _digest_of([rows.inputs[0] for rows in read]),
+            "masks": _digest_of([rows.masks[0] for rows in read if rows.masks]),
+        }
+
+
+def _digest_of(cells: Sequence[Any]) -> str:
+    return digest(*(cell if isinstance(cell, Tensor) else repr(cell) for cell in cells))
 
 
 def tensors(data: TensorData) -> Listed:
     """A data set in memory."""
     names = [f"{data.name} {i}" for i in range(len(data))]
-    return Listed(data.name, names, lambda i: data.inputs[i], data.targets.tolist())
+    version = digest(data.inputs, data.targets)
+    return Listed(data.name, names, lambda i: data.inputs[i], data.targets.tolist(), version=version)
 
 
-@dataclass(frozen=True)
-class NumpyFile:
+class NumpyFile(Listed):
     """The rows of a ``.npy`` file, read where they are; labels from a second one."""
 
-    path: Path
-    preprocess: Callable[..., Tensor] | None = None
-    labels: Path | None = None
+    def __init__(self, path: str | Path, labels: str | Path | None = None) -> None:
+        self.path = Path(path).absolute()  # workers may be in another folder
+        n, classes = len(self.array), None
+        if labels is not None:
+            classes = _mapped(Path(labels)).tolist()
+            if len(classes) != n:
+                raise ConfigurationError(f"{self.path} has {n} rows, {labels} has {len(classes)}.")
+        names = [f"{self.path.name} {i}" for i in range(n)]
+        super().__init__(self.path.name, names, self._row, classes)
 
-    def __post_init__(self) -> None:
-        # Workers may be in another folder.
-        object.__setattr__(self, "path", Path(self.path).absolute())
-        object.__setattr__(self, "labels", None if self.labels is None else Path(self.labels).absolute())
-        n = len(self)
-        if self.labels is not None and len(_mapped(self.labels)) != n:
-            raise ConfigurationError(f"{self.path} has {n} rows, {self.labels} has {len(_mapped(self.labels))}.")
+    @cached_property
+    def array(self) -> Any:
+        """The file, mapped into memory."""
+        return _mapped(self.path)
 
-    @property
-    def name(self) -> str:
-        """The file's name."""
-        return self.path.name
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "array"}  # it would be sent as a copy
 
-    def __len__(self) -> int:
-        return len(_mapped(self.path))
-
-    def read(self, start: int, stop: int) -> SourceRows:
-        """The rows from `start` to `stop`."""
-        rows = np.array(_mapped(self.path)[start:stop])
-        labels = None if self.labels is None else _mapped(self.labels)[start:stop].tolist()
-        return SourceRows(
-            [f"{self.name} {start + i}" for i in range(len(rows))],
-            [as_sample(row, self.preprocess) for row in rows],
-            [None] * len(rows) if labels is None else [as_class(one, str(self.labels)) for one in labels],
-        )
+    def _row(self, row: int) -> Any:
+        return self.array[row]
 
     def settings(self) -> dict[str, Any]:
-        return {"source": self.name, "rows": len(self), **_stamp([self.path])}
+        """Labels, and the file's SHA-256: reading it once is little beside attributing every row."""
+        return {"source": self.name, "labels": digest(repr(self.labels)), "sha256": file_sha256(self.path)}
 
 
 def _mapped(path: Path) -> Any:
@@ -147,129 +234,63 @@ def _mapped(path: Path) -> Any:
     return found
 
 
-class ParquetFiles:
-    """Rows of Parquet files: images as Hugging Face and others store them, or lists of numbers."""
+class ParquetFiles(Listed):
+    """Rows of a Parquet file, or of all those in a folder: images as Hugging Face stores them, or lists of numbers."""
 
-    def __init__(
-        self,
-        path: str | Path,
-        *,
-        column: str | None = None,
-        label: str | None = None,
-        preprocess: Callable[..., Tensor] | None = None,
-    ) -> None:
-        self.path, self.preprocess = Path(path).absolute(), preprocess  # workers may be in another folder
-        self.files = sorted(self.path.rglob("*.parquet")) if self.path.is_dir() else [self.path]
-        missing = [file for file in self.files if not file.is_file()]
-        if missing or not self.files:
-            raise DataMissingError(f"there is no Parquet file {missing[0] if missing else self.path}.")
-        #: The first row of each row group, and where it is: a group is the least that can be read.
-        self.groups: list[tuple[int, int, int, int]] = []
-        start = 0
-        self.schema = opened(self.files[0]).schema_arrow
-        self.column = self._found("--column", column, INPUTS)
+    def __init__(self, path: str | Path, *, column: str | None = None, label: str | None = None) -> None:
+        self.path = Path(path).absolute()  # workers may be in another folder
+        self.data = open_parquet(self.path)
+        names, kinds = self.data.schema.names, optional("pyarrow", "scale", "Parquet").types
+        for option, given in (("--column", column), ("--label", label)):
+            if given not in (None, *names):
+                raise ConfigurationError(f"{option} {given}: {self.path} has {', '.join(names)}.")
+        self.column = column or next((name for name in INPUTS if name in names), None)
         if self.column is None:
             raise ConfigurationError(
-                f"{self.path} has the columns {', '.join(self.schema.names)}: say which one holds the inputs (column)."
+                f"{self.path} has the columns {', '.join(names)}: say which one holds the inputs (column)."
             )
-        self.label = self._labels(label)
-        self._held: tuple[int, Any] | None = None
-        for number, file in enumerate(self.files):
-            each = opened(file)
-            if absent := [name for name in self._columns if name not in each.schema_arrow.names]:
-                raise ConfigurationError(f"{file} has no column {absent[0]!r}, and {self.files[0]} has.")
-            metadata = each.metadata
-            for group in range(metadata.num_row_groups):
-                rows = metadata.row_group(group).num_rows
-                self.groups.append((start, start + rows, number, group))
-                start += rows
-        self.rows = start
+        # Words in a column that nobody named are no labels.
+        found = [name for name in LABELS if name in names and kinds.is_primitive(self.data.schema.field(name).type)]
+        label = label or next(iter(found), None)
+        with reading_parquet(self.path):
+            labels = None if label is None else self.data.to_table(columns=[label])[label].to_pylist()
+            # The least that can be read.
+            self.groups = [group for file in self.data.get_fragments() for group in file.split_by_row_group()]
+        self.ends = np.cumsum([group.row_groups[0].num_rows for group in self.groups], dtype=int).tolist()
+        self._held: tuple[int, Any] = (-1, None)
+        rows = [f"{self.path.name} {i}" for i in range(self.ends[-1] if self.ends else 0)]
+        super().__init__(self.path.name, rows, self._cell, labels)
 
-    @property
-    def _columns(self) -> list[str]:
-        return [name for name in (self.column, self.label) if name is not None]
-
-    def _labels(self, given: str | None) -> str | None:
-        """The column of labels; words are refused where they were asked for, and else left alone."""
-        found = self._found("--label", given, LABELS)
-        kinds = pyarrow().types
-        if found is None or any(
-            of(self.schema.field(found).type) for of in (kinds.is_integer, kinds.is_floating, kinds.is_boolean)
-        ):
-            return found
-        if given is None:
-            return None
-        raise ConfigurationError(
-            f"--label {found}: the column holds {self.schema.field(found).type}, and not the numbers of classes."
-        )
-
-    def _found(self, option: str, given: str | None, usual: Sequence[str]) -> str | None:
-        if given is not None and given not in self.schema.names:
-            raise ConfigurationError(f"{option} {given}: {self.path} has {', '.join(self.schema.names)}.")
-        return given or next((name for name in usual if name in self.schema.names), None)
-
-    @property
-    def name(self) -> str:
-        """The file's or folder's name."""
-        return self.path.name
-
-    def __len__(self) -> int:
-        return self.rows
-
-    def read(self, start: int, stop: int) -> SourceRows:
-        """The rows from `start` to `stop`."""
-        names: list[str] = []
-        inputs: list[Tensor | Broken] = []
-        labels: list[int | None] = []
-        for first, last, number, group in self.groups:
-            low, high = max(start, first), min(stop, last)
-            if low >= high:
-                continue
-            table = self._group(first, number, group).slice(low - first, high - low)
-            values = table[self.column].to_pylist()
-            names += [f"{self.name} {low + i}" for i in range(len(values))]
-            inputs += [as_sample(value, self.preprocess) for value in values]
-            given = [None] * len(values) if self.label is None else table[self.label].to_pylist()
-            labels += [as_class(one, str(self.label)) for one in given]
-        return SourceRows(names, inputs, labels)
-
-    def _group(self, first: int, number: int, group: int) -> Any:
-        """A row group; the last one is held, because the next batch is mostly from it, too."""
-        if self._held is None or self._held[0] != first:
-            pa = pyarrow()
-            try:
-                found = opened(self.files[number]).read_row_group(group, columns=self._columns)
-            except (OSError, pa.ArrowException) as error:
-                raise StorageError(f"{self.files[number]}, row group {group}, cannot be read: {error}.") from error
-            self._held = (first, found)
-        return self._held[1]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"_held": None}
+    def _cell(self, row: int) -> Any:
+        number = bisect_right(self.ends, row)
+        if self._held[0] != number:
+            with reading_parquet(self.path):
+                # With the schema, so that a file without the column has nulls there.
+                table = self.groups[number].to_table(columns=[self.column], schema=self.data.schema)
+            self._held = (number, table[self.column])
+        return self._held[1][row - (self.ends[number - 1] if number else 0)].as_py()
 
     def settings(self) -> dict[str, Any]:
-        return {"source": self.name, "rows": len(self), "column": self.column, **_stamp(self.files)}
+        """Names, labels, and the files' footers: sizes, and the smallest and largest values of each column chunk."""
+        footers = [repr(file.metadata.to_dict()) for file in self.data.get_fragments()]
+        labels = digest(repr(self.labels))
+        return {"source": self.name, "column": self.column, "labels": labels, "footers": digest(*footers)}
 
 
-def opened(path: Path) -> Any:
-    """A Parquet file, or why it cannot be read."""
-    pa = pyarrow()
+@contextmanager
+def reading_parquet(path: Path) -> Iterator[None]:
+    """What pyarrow raises, as a `StorageError` that names the file."""
+    pa = optional("pyarrow", "scale", "Parquet")
     try:
-        return pa.parquet.ParquetFile(path)
-    except FileNotFoundError as error:
-        raise DataMissingError(f"there is no file {path}.") from error
+        yield
     except (OSError, pa.ArrowException) as error:
         raise StorageError(f"{path} is damaged, or is not a Parquet file: {error}.") from error
 
 
-def _stamp(paths: Sequence[Path]) -> dict[str, Any]:
-    """Sizes and names: a file of a million rows is not read again to know it."""
-    return {"files": digest(*(f"{path.name} {path.stat().st_size}\n" for path in paths))}
-
-
-def check_rows(source: Source) -> int:
-    """How many rows there are; none is an error."""
-    n = len(source)
-    if n == 0:
-        raise InputError(f"{source.name} has no rows: there is nothing to attribute.")
-    return n
+def open_parquet(path: Path) -> Any:
+    """A pyarrow data set: one file, or all those in a folder and below it, in the order of their names."""
+    files = sorted(path.rglob("*.parquet")) if path.is_dir() else [path] if path.is_file() else []
+    if not files:
+        raise DataMissingError(f"there are no Parquet files in {path}, or it does not exist.")
+    with reading_parquet(path):
+        return optional("pyarrow.dataset", "scale", "Parquet").dataset([str(file) for file in files], format="parquet")

@@ -1,8 +1,7 @@
 """What is kept of an attribution: a few numbers instead of one per pixel.
 
 A photo's attributions are 602 KB. A summary takes signed maps ``[samples, height, width]`` (channels summed; a table's
-row is a map of height 1) and gives columns with a row per sample. What each one loses on real photos is measured by
-``python benchmarks/scale.py losses``.
+row is a map of height 1) and gives columns with a row per sample.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from torch import Tensor
 
 from axiograd._boxes import covered_pixels
 from axiograd.errors import ConfigurationError, InputError
+from axiograd.metrics import energy_inside
 
 #: Bytes that the windows of one sample may take by default; with the other columns a row stays below 4 KB.
 BUDGET = 3600
 _FLOAT = 4
-_IMAGE, _ROWS = 4, 2
 
 #: The kinds of columns: a number, or a list of numbers.
-Kind = Literal["float32", "list<float32>", "list<int32>", "list<float16>"]
+Kind = Literal["float32", "list<float32>", "list<int32>"]
 Columns = dict[str, NDArray[Any]]
 
 
@@ -39,16 +38,26 @@ def as_maps(attributions: Tensor) -> Tensor:
     (torch.Size([2, 4, 5]), torch.Size([2, 1, 7]))
     """
     a = attributions.detach().double()
-    if a.dim() > _ROWS:
+    if a.dim() > 2:  # noqa: PLR2004  # samples and features
         a = a.sum(1)
-    return a if a.dim() == _IMAGE - 1 else a.reshape(len(a), 1, -1)
+    return a if a.dim() == 3 else a.reshape(len(a), 1, -1)  # noqa: PLR2004  # samples, height, width
+
+
+def gini(maps: Tensor) -> Tensor:
+    """How unequally the magnitude is spread over the places of each map: 0 evenly, towards 1 on one place.
+
+    >>> gini(torch.tensor([[[0.0, 0.0, 0.0, 1.0]], [[1.0, 1.0, 1.0, 1.0]]], dtype=torch.float64))
+    tensor([0.7500, 0.0000], dtype=torch.float64)
+    """
+    ordered = torch.from_numpy(np.sort(maps.flatten(1).abs().numpy(), axis=1))  # eight times as fast as torch's
+    n = ordered.shape[1]
+    whole = ordered.sum(1)
+    weights = 2 * torch.arange(1, n + 1, dtype=ordered.dtype) - n - 1
+    return torch.where(whole > 0, (ordered * weights).sum(1) / (n * torch.where(whole > 0, whole, 1.0)), 0.0)
 
 
 class Summary(ABC):
     """From the attributions of samples to columns of a table."""
-
-    #: Whether the numbers that are kept add up to the sum of the attributions.
-    adds_up: bool = False
 
     @property
     @abstractmethod
@@ -58,10 +67,6 @@ class Summary(ABC):
     @abstractmethod
     def __call__(self, attributions: Tensor) -> Columns:
         """The columns for a batch."""
-
-    def reconstruct(self, row: Mapping[str, Any], shape: tuple[int, int]) -> NDArray[Any] | None:  # noqa: ARG002
-        """The map ``[height, width]`` that a row stands for; None where a summary has no places."""
-        return None
 
 
 @dataclass(frozen=True)
@@ -77,7 +82,6 @@ class Windows(Summary):
     """
 
     size: int | None = None
-    adds_up = True
 
     def __post_init__(self) -> None:
         if self.size is not None and self.size < 1:
@@ -106,18 +110,6 @@ class Windows(Summary):
         grid = np.tile(np.array(sums.shape[1:], dtype=np.int32), (len(maps), 1))
         return {"windows": sums.flatten(1).float().numpy(), "grid": grid}
 
-    def reconstruct(self, row: Mapping[str, Any], shape: tuple[int, int]) -> NDArray[Any]:
-        """Each window's sum, spread evenly over its pixels."""
-        height, width = shape
-        size = self.size_of(height, width)
-        tall = 1 if height == 1 else size
-        sums = np.asarray(row["windows"], dtype=np.float64).reshape(tuple(row["grid"]))
-        down, across = (
-            np.minimum(step, n - step * np.arange(math.ceil(n / step))) for n, step in ((height, tall), (width, size))
-        )
-        even = sums / np.outer(down, across)
-        return np.repeat(np.repeat(even, down, axis=0), across, axis=1)
-
 
 @dataclass(frozen=True)
 class TopK(Summary):
@@ -129,7 +121,6 @@ class TopK(Summary):
     """
 
     k: int = 400
-    adds_up = True
 
     def __post_init__(self) -> None:
         if self.k < 1:
@@ -143,20 +134,11 @@ class TopK(Summary):
         flat = as_maps(attributions).flatten(1)
         places = flat.abs().topk(min(self.k, flat.shape[1]), dim=1).indices
         values = flat.gather(1, places)
-        rest = flat.sum(1) - values.sum(1)
         return {
             "top_places": places.int().numpy(),
             "top_values": values.float().numpy(),
-            "rest": rest.float().numpy(),
+            "rest": (flat.sum(1) - values.sum(1)).float().numpy(),
         }
-
-    def reconstruct(self, row: Mapping[str, Any], shape: tuple[int, int]) -> NDArray[Any]:
-        """The places that were kept, and the rest spread over all others."""
-        n = math.prod(shape)
-        places = np.asarray(row["top_places"])
-        flat = np.full(n, float(row["rest"]) / max(n - len(places), 1))
-        flat[places] = row["top_values"]
-        return flat.reshape(shape)
 
 
 @dataclass(frozen=True)
@@ -167,15 +149,13 @@ class PerChannel(Summary):
     array([[1., 7.]], dtype=float32)
     """
 
-    adds_up = True
-
     @property
     def columns(self) -> Mapping[str, Kind]:
         return {"positive": "list<float32>", "negative": "list<float32>"}
 
     def __call__(self, attributions: Tensor) -> Columns:
         a = attributions.detach().double()
-        channels = a.flatten(2) if a.dim() > _ROWS else a.flatten(1).unsqueeze(1)
+        channels = a.flatten(2) if a.dim() > 2 else a.unsqueeze(1)  # noqa: PLR2004  # samples and features
         return {
             "positive": channels.clamp(min=0).sum(2).float().numpy(),
             "negative": channels.clamp(max=0).sum(2).float().numpy(),
@@ -208,12 +188,23 @@ class Regions(Summary):
     def columns(self) -> Mapping[str, Kind]:
         return {f"{what}_{name}": "float32" for name in self.regions for what in ("share", "sum")}
 
+    def __call__(self, attributions: Tensor) -> Columns:
+        maps = as_maps(attributions)
+        whole = maps.abs().sum((1, 2))
+        found: Columns = {}
+        for name in self.regions:
+            inside = maps[:, self._mask(name, *maps.shape[1:])]
+            share = torch.where(whole > 0, inside.abs().sum(1) / whole, 0.0)
+            found[f"share_{name}"] = share.float().numpy()
+            found[f"sum_{name}"] = inside.sum(1).float().numpy()
+        return found
+
     def _mask(self, name: str, height: int, width: int) -> Tensor:
         region = self.regions[name]
-        if not isinstance(region, Tensor):
-            mask = covered_pixels(torch.tensor(region, dtype=torch.float64), height, width)
-        else:
+        if isinstance(region, Tensor):
             mask = region.bool()
+        else:
+            mask = covered_pixels(torch.tensor(region, dtype=torch.float64), height, width)
         if mask.shape != (height, width) or not bool(mask.any()):
             raise InputError(
                 f"the region {name} covers no pixel of maps of {height} × {width}, or has another shape: "
@@ -221,96 +212,42 @@ class Regions(Summary):
             )
         return mask
 
-    def __call__(self, attributions: Tensor) -> Columns:
-        maps = as_maps(attributions)
-        whole = maps.abs().sum((1, 2))
-        found: Columns = {}
-        for name in self.regions:
-            mask = self._mask(name, *maps.shape[1:])
-            inside = maps[:, mask]
-            share = torch.where(whole > 0, inside.abs().sum(1) / whole, 0.0)
-            found[f"share_{name}"] = share.float().numpy()
-            found[f"sum_{name}"] = inside.sum(1).float().numpy()
+
+@dataclass(frozen=True)
+class InMasks(Summary):
+    """What lies inside each sample's own mask; the first two columns are those of a region.
+
+    The share of all magnitude Σ_inside |a| / Σ |a|, the signed sum, the share of what is positive, and the share of the
+    pixels. A mask ``[height, width]`` is true inside. Rows without one, or without a pixel of it in what the model
+    saw, have nulls.
+
+    >>> left = torch.tensor([[True, False], [True, False]])
+    >>> found = InMasks()(torch.tensor([[[[3.0, 1.0], [-4.0, 0.0]]]]), [left])
+    >>> [float(found[name][0]) for name in ("share_mask", "sum_mask", "energy_mask", "area_mask")]
+    [0.875, -1.0, 0.75, 0.5]
+    """
+
+    @property
+    def columns(self) -> Mapping[str, Kind]:
+        return dict.fromkeys(("share_mask", "sum_mask", "energy_mask", "area_mask"), "float32")
+
+    def __call__(self, attributions: Tensor, masks: Sequence[Tensor | None] = ()) -> Columns:
+        found: Columns = {name: np.full(len(attributions), None) for name in self.columns}
+        for place, mask in enumerate(masks):
+            if mask is None or not bool(mask.any()):
+                continue
+            one = attributions[place : place + 1].detach()
+            inside = Regions({"mask": mask})(one)
+            inside["energy_mask"] = energy_inside(one, mask.unsqueeze(0)).numpy()
+            inside["area_mask"] = mask.double().mean().reshape(1).numpy()
+            for name, values in inside.items():
+                found[name][place] = float(values[0])
         return found
-
-
-@dataclass(frozen=True)
-class Histogram(Summary):
-    """How many places have which magnitude and sign: bins of a factor of ``base`` below the largest magnitude.
-
-    ``histogram`` counts, from the most negative to the most positive: ``bins`` bins of negative values, those too
-    small to matter, ``bins`` of positive ones; ``largest`` is the largest magnitude.
-
-    >>> Histogram(bins=2, base=10.0)(torch.tensor([[1.0, 0.5, 0.05, 0.001, -1.0]]))["histogram"]
-    array([[1, 0, 1, 1, 2]], dtype=int32)
-    """
-
-    bins: int = 20
-    base: float = 2.0
-
-    def __post_init__(self) -> None:
-        if self.bins < 1 or not self.base > 1:
-            raise ConfigurationError(f"Histogram(bins={self.bins}, base={self.base}): at least 1, and more than 1.")
-
-    @property
-    def columns(self) -> Mapping[str, Kind]:
-        return {"histogram": "list<int32>", "largest": "float32"}
-
-    def __call__(self, attributions: Tensor) -> Columns:
-        flat = as_maps(attributions).flatten(1)
-        largest = flat.abs().amax(1)
-        relative = flat / torch.where(largest > 0, largest, 1.0)[:, None]
-        edges = torch.tensor([self.base**-i for i in range(self.bins, 0, -1)], dtype=torch.float64)
-        # 0 for what is below the smallest edge, then 1 to `bins`.
-        level = torch.bucketize(relative.abs(), edges, right=True)
-        place = self.bins + torch.where(relative < 0, -level, level)
-        counts = torch.zeros(len(flat), 2 * self.bins + 1, dtype=torch.int64)
-        counts.scatter_add_(1, place, torch.ones_like(place))
-        return {"histogram": counts.int().numpy(), "largest": largest.float().numpy()}
-
-
-@dataclass(frozen=True)
-class LowRank(Summary):
-    """The map as ``rank`` outer products, Σ sᵢ·uᵢ·vᵢᵀ, the best such in the sum of squares; directions in float16.
-
-    >>> x = torch.outer(torch.arange(3.0), torch.ones(4)).reshape(1, 1, 3, 4)
-    >>> row = {name: column[0] for name, column in LowRank(1)(x).items()}
-    >>> bool(np.abs(LowRank(1).reconstruct(row, (3, 4)) - x[0, 0].numpy()).max() < 1e-2)
-    True
-    """
-
-    rank: int = 4
-
-    def __post_init__(self) -> None:
-        if self.rank < 1:
-            raise ConfigurationError(f"LowRank(rank={self.rank}): at least 1.")
-
-    @property
-    def columns(self) -> Mapping[str, Kind]:
-        return {"singular": "list<float32>", "left": "list<float16>", "right": "list<float16>"}
-
-    def __call__(self, attributions: Tensor) -> Columns:
-        u, s, v = torch.linalg.svd(as_maps(attributions), full_matrices=False)
-        r = min(self.rank, s.shape[1])
-        return {
-            "singular": s[:, :r].float().numpy(),
-            "left": u[:, :, :r].half().flatten(1).numpy(),
-            "right": v[:, :r].half().flatten(1).numpy(),
-        }
-
-    def reconstruct(self, row: Mapping[str, Any], shape: tuple[int, int]) -> NDArray[Any]:
-        """The product."""
-        s = np.asarray(row["singular"], dtype=np.float64)
-        left = np.asarray(row["left"], dtype=np.float64).reshape(shape[0], len(s))
-        right = np.asarray(row["right"], dtype=np.float64).reshape(len(s), shape[1])
-        return np.asarray((left * s) @ right)
 
 
 @dataclass(frozen=True)
 class Pixels(Summary):
     """Everything, in float32: one number per pixel and channel."""
-
-    adds_up = True
 
     @property
     def columns(self) -> Mapping[str, Kind]:
@@ -319,30 +256,11 @@ class Pixels(Summary):
     def __call__(self, attributions: Tensor) -> Columns:
         return {"attributions": attributions.detach().flatten(1).float().numpy()}
 
-    def reconstruct(self, row: Mapping[str, Any], shape: tuple[int, int]) -> NDArray[Any]:
-        """The map."""
-        return np.asarray(np.asarray(row["attributions"], dtype=np.float64).reshape(-1, *shape).sum(0))
-
 
 #: By the names that the command has for them.
 SUMMARIES: Mapping[str, type[Summary]] = {
     "windows": Windows,
     "top-k": TopK,
     "per-channel": PerChannel,
-    "histogram": Histogram,
-    "low-rank": LowRank,
     "pixels": Pixels,
 }
-
-
-def gini(maps: Tensor) -> Tensor:
-    """How unequally the magnitude is spread over the places of each map: 0 evenly, towards 1 on one place.
-
-    >>> gini(torch.tensor([[[0.0, 0.0, 0.0, 1.0]], [[1.0, 1.0, 1.0, 1.0]]], dtype=torch.float64))
-    tensor([0.7500, 0.0000], dtype=torch.float64)
-    """
-    ordered = torch.from_numpy(np.sort(maps.flatten(1).abs().numpy(), axis=1))  # eight times as fast as torch's
-    n = ordered.shape[1]
-    whole = ordered.sum(1)
-    weights = 2 * torch.arange(1, n + 1, dtype=ordered.dtype) - n - 1
-    return torch.where(whole > 0, (ordered * weights).sum(1) / (n * torch.where(whole > 0, whole, 1.0)), 0.0)

@@ -44,7 +44,7 @@ def make():
 
 def write(folder, samples=None, **options):
     given = {"batch_size": 4, "part_rows": 8, "progress": False} | options
-    return write_attributions(make, source() if samples is None else samples, folder, **given)
+    return write_attributions(make(), source() if samples is None else samples, folder, **given)
 
 
 def in_child(folder, seconds):
