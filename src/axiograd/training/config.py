@@ -338,7 +338,6 @@ def recipe_of(config: TrainingConfig, data: Any, validation: Any, conversion: Co
         table={} if schema is None else schema.to_dict(),
         pixels=_pixels(data, validation) if is_image else {},
         classes=tuple(classes),
-        calibrated=conversion is not None and bool(conversion.layers),
     )
 
 

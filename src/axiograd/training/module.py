@@ -70,7 +70,7 @@ class TrainingModule(LightningModule):
         """This rank's part of the samples, in another order in every epoch."""
         batches = self._loader(self.data, shuffle=True)
         # Lightning starts the workers of the first epoch, which may be that of a resumed run, before the epoch.
-        self._begin(batches, self.trainer.fit_loop.epoch_progress.current.processed)
+        self._begin(batches, self.trainer.fit_loop.epoch_progress.current.processed)  # type: ignore[attr-defined]
         return batches
 
     def val_dataloader(self) -> DataLoader[Batch]:
