@@ -40,8 +40,8 @@ def test_reference_has_every_public_name(package):
 def test_reference_lists_everything_that_axiograd_exports():
     page = (DOCS / "reference" / "index.md").read_text()
     listed = set(re.findall(r"^   ~\w+\.(\w+)$", page, re.MULTILINE))
-    # The studio is a package that is called; text and scale have pages of their own.
-    assert listed | {"AxiogradError", "studio", "text", "scale"} == set(axiograd.__all__) - set(PACKAGES)
+    # The studio is a package that is called; layers, text and scale have pages of their own.
+    assert listed | {"AxiogradError", "studio", "layers", "text", "scale"} == set(axiograd.__all__) - set(PACKAGES)
 
 
 def test_reference_has_every_error():
