@@ -16,7 +16,6 @@ from safetensors.torch import save_file
 import axiograd as library
 from axiograd._io import load_tensors
 from axiograd.errors import StorageError
-from axiograd.training import checkpoint
 from support.command import axiograd
 
 SOURCE = Path(library.__file__).parent
@@ -51,16 +50,11 @@ def test_a_malicious_pickle_is_not_run(mine, tmp_path, marker, spec, suffix):
     assert not marker.exists()
 
 
-def test_a_checkpoint_of_training_is_no_pickle(tmp_path, marker):
+def test_a_file_of_weights_is_no_pickle(tmp_path, marker):
     file = tmp_path / "model.safetensors"
     torch.save({"x": Payload(str(marker))}, file)
     with pytest.raises(StorageError, match=r"model\.safetensors"):
         load_tensors(file)
-    folder = tmp_path / "step-00000001"
-    folder.mkdir()
-    (folder / "state.json").write_bytes(pickle.dumps(Payload(str(marker))))
-    with pytest.raises(StorageError, match=r"state\.json"):
-        checkpoint.read(folder)
     assert not marker.exists()
 
 

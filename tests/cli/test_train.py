@@ -1,13 +1,13 @@
 import json
 
 import pytest
+import torch
 import typer
 from typer.testing import CliRunner
 
 from axiograd._io import load_tensors
 from axiograd.cli.train import train
 from axiograd.errors import ConfigurationError
-from axiograd.training import checkpoint
 
 CONFIG = """
 out = "{out}"
@@ -55,7 +55,8 @@ def test_trains_and_goes_on(run, config, tmp_path):
     assert run(config).exit_code == 0
     other = run(config, "--out", tmp_path / "other", "--seed", 4)
     assert other.exit_code == 0
-    assert checkpoint.latest(tmp_path / "other").state["identity"]["seed"] == 4
+    settings = torch.load(tmp_path / "other" / "last.ckpt", weights_only=True)["axiograd"]["settings"]
+    assert settings["seed"] == 4
 
 
 def test_dry_run_only_looks(run, config, tmp_path):

@@ -1,5 +1,5 @@
 import copy
-import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -8,8 +8,8 @@ from torch.nn import functional as F
 
 import axiograd
 from axiograd.errors import AxiogradError, ConfigurationError
-from axiograd.training import Recipe, distill
-from axiograd.training.distill import Distillation, ExplainedDistillation, Taught, TaughtAttributions
+from axiograd.training import Recipe, TaughtAttributions, distill
+from axiograd.training.distill import Distillation
 
 RECIPE = Recipe(optimizer="adam", lr=0.02, schedule="cosine", epochs=25, batch_size=50, weight_decay=0.0)
 
@@ -42,7 +42,7 @@ def test_a_student_learns_its_teachers_answers_without_labels(mixup):
     frozen = [parameter.clone() for parameter in teacher.parameters()]
     result = distill(
         student, teacher, x[:300], validation=x[300:], metric="accuracy", accelerator="cpu",
-        recipe=RECIPE.replace(mixup=mixup),
+        recipe=replace(RECIPE, mixup=mixup),
     )  # fmt: skip
     assert result.best["validation"] > 0.85
     assert result.best["validation"] > result.history[0]["validation"] + 0.1
@@ -68,7 +68,7 @@ def test_a_student_is_never_worse_than_its_start(tmp_path, on_disk):
     with torch.no_grad():
         student[0].weight += 0.01
     before, x = copy.deepcopy(student.state_dict()), torch.randn(60, 4)
-    wild = RECIPE.replace(lr=3.0, epochs=2)
+    wild = replace(RECIPE, lr=3.0, epochs=2)
     result = distill(student, teacher, x, recipe=wild, accelerator="cpu", out=tmp_path / "run" if on_disk else None)
     assert (result.best["step"], result.best["epoch"]) == (0, 0)
     assert result.best["validation"] > max(row["validation"] for row in result.history)
@@ -93,27 +93,13 @@ def test_one_pass_learns_the_teachers_integrated_gradients():
         return float(axiograd.priors.Matching("cosine")(found, teacher=maps))
 
     before = apart()
-    recipe = RECIPE.replace(lr=0.005, epochs=6, batch_size=25)
+    recipe = replace(RECIPE, lr=0.005, epochs=6, batch_size=25)
     result = distill(student, teacher, x, attributions=what, recipe=recipe, accelerator="cpu", progress=False)
     assert result.history[-1]["matching"] < result.history[0]["matching"]
     assert apart() < 0.8 * before
     assert axiograd.certify(student, fresh[:2]).exact
     with pytest.raises(ConfigurationError, match="without labels"):
         distill(student, teacher, x, attributions=what, labels=0.5)
-
-
-def test_answers_that_are_lost_over_attributions_are_told(monkeypatch):
-    """As a last ReLU that dies does it."""
-    torch.manual_seed(0)
-    teacher = nn.Sequential(nn.Conv2d(2, 6, 3, bias=False), nn.ReLU(), nn.Flatten(), nn.Linear(96, 3, bias=False))
-    x, student = torch.randn(40, 2, 6, 6), copy.deepcopy(teacher)
-
-    def destroy(model, *_, **__):
-        model[3].weight.data.zero_()
-
-    monkeypatch.setattr(sys.modules[distill.__module__], "fit", destroy)
-    with pytest.warns(UserWarning, match="100% before: learning the attributions cost it answers"):
-        distill(student, teacher, x, attributions=TaughtAttributions(steps=4, window=2))
 
 
 @pytest.mark.parametrize("data", [torch.empty(0, 2), [({"x": torch.ones(2)}, 0)] * 4], ids=["none", "named"])
@@ -123,32 +109,26 @@ def test_data_that_cannot_teach_attributions_is_refused_in_words(data):
         distill(copy.deepcopy(net), net, data, attributions=TaughtAttributions(), recipe=RECIPE, accelerator="cpu")
 
 
-class Mirrored(torch.utils.data.Dataset):
-    """Each sample as it is and mirrored, in turn: what augmentation does."""
+def test_a_teacher_stays_where_it_was():
+    """Inputs on another device take it there for the training, and it comes back."""
+    moves = []
 
-    def __init__(self, x):
-        self.x, self.draws = x, 0
+    class Teacher(nn.Linear):
+        def to(self, device):
+            moves.append(torch.device(device))
+            return self
 
-    def __len__(self):
-        return len(self.x)
+    teacher, student = Teacher(4, 3), make(False, 1)
+    distill(student, teacher, torch.randn(30, 4), recipe=replace(RECIPE, epochs=1), accelerator="cpu")
+    assert moves
+    assert moves[-1] == torch.device("cpu")
+    assert not any("teacher" in name for name in Distillation(teacher).state_dict())
+    assert not list(Distillation(teacher).parameters())
 
-    def __getitem__(self, index):
-        self.draws += 1
-        return self.x[index].flip(0) if self.draws % 2 else self.x[index]
 
-
-def test_a_teacher_is_asked_about_the_sample_that_was_drawn():
-    teacher, data = make(True, 0).eval(), Mirrored(torch.randn(1, 4))
-    taught = Taught(data, Distillation(teacher))
-    explained = Taught(data, ExplainedDistillation(teacher, TaughtAttributions(steps=16)))
-    for _ in range(4):
-        inputs, answer = taught[0]
-        torch.testing.assert_close(answer, teacher(inputs[None])[0].detach())
-    for _ in range(4):
-        inputs, chosen, arguments = explained[0]
-        expected = axiograd.IntegratedGradients(teacher, 16).attribute(inputs[None], chosen)[0]
-        assert chosen == int(teacher(inputs[None]).argmax())
-        torch.testing.assert_close(arguments["maps"], expected)
+def test_a_teacher_that_cannot_be_followed():
+    with pytest.raises(ConfigurationError, match=r"differ in their outputs: \(\d+, 2\) and \(\d+, 3\)"):
+        distill(nn.Linear(4, 2), make(True, 0), torch.randn(30, 4), recipe=RECIPE, accelerator="cpu")
 
 
 @pytest.mark.parametrize("shape", [(5, 1), (5,)])

@@ -68,8 +68,7 @@ from ray.train.torch import TorchTrainer
 
 
 def train(config):
-    from axiograd.training.assemble import train_from
-    from axiograd.training.config import load_config
+    from axiograd.training.config import load_config, train_from
 
     train_from(load_config(config["file"]), progress=False)
 

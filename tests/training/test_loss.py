@@ -2,6 +2,7 @@ import copy
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F
 
 from axiograd.attribution import (
@@ -17,7 +18,6 @@ from axiograd.attribution import (
 from axiograd.errors import AxiogradError, ConfigurationError, DisconnectedError
 from axiograd.priors import L1, Gini, RightReasons
 from axiograd.training.loss import AttributionLoss
-from axiograd.training.schedules import LinearWarmup
 from support.small_xdnn import (
     BATCH,
     FEATURES,
@@ -189,13 +189,13 @@ def test_the_check_is_made_once_and_leaves_no_gradient(model: Net, x: torch.Tens
 
 def test_schedule_counts_training_steps_and_survives_a_checkpoint(model: Net, x: torch.Tensor) -> None:
     generator = torch.Generator().manual_seed(5)
-    loss = xgradient_loss(L1(), LinearWarmup(1.0, steps=4), outputs="random", generator=generator)
+    loss = xgradient_loss(L1(), lambda step: min(step / 4, 1.0), outputs="random", generator=generator)
     weights = [loss(model, x, Y).weight for _ in range(3)]
     assert weights == [0.0, 0.25, 0.5]
     state = loss.state_dict()
     assert all(isinstance(value, torch.Tensor) for value in state.values())
     fresh = torch.Generator()
-    resumed = xgradient_loss(L1(), LinearWarmup(1.0, steps=4), outputs="random", generator=fresh)
+    resumed = xgradient_loss(L1(), lambda step: min(step / 4, 1.0), outputs="random", generator=fresh)
     resumed.load_state_dict(state)
     assert (resumed.step, resumed.weight) == (3, 0.75)
     torch.testing.assert_close(resumed(model, x, Y).total, loss(model, x, Y).total)
@@ -222,3 +222,36 @@ def test_a_copy_of_the_loss_has_no_copy_of_the_model(model: Net, x: torch.Tensor
 def test_settings_that_cannot_work_are_named(make, message: str) -> None:
     with pytest.raises(AxiogradError, match=message):
         make()
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ((F.cross_entropy, L1), r"prior is the class L1; pass an instance, L1\(\.\.\.\)"),
+        (
+            (F.cross_entropy, "l1"),
+            r"prior must be a Prior object such as axiograd\.priors\.L1\(\), got the string 'l1'",
+        ),
+        ((F.cross_entropy, "right_reasons"), r"axiograd\.priors\.RightReasons\(\)"),
+        ((F.cross_entropy, None), "prior is None, which cannot be called"),
+        ((nn.CrossEntropyLoss, L1()), "task_loss is the class CrossEntropyLoss"),
+        (("cross_entropy", L1()), "task_loss is 'cross_entropy', which cannot be called"),
+        ((L1(), F.cross_entropy), r"task_loss is the prior L1; the order is AttributionLoss\(task_loss, prior\)"),
+        ((F.cross_entropy, L1(), "much"), "weight='much': it must be a number, or a function"),
+    ],
+)
+def test_parts_of_a_loss_that_are_not_what_they_should_be(parts, said) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        AttributionLoss(*parts)
+
+
+def test_arguments_of_a_call_in_another_order(model: Net, x: torch.Tensor) -> None:
+    with pytest.raises(ConfigurationError, match=r"the first argument is the model, got a Tensor: call loss\(model"):
+        xgradient_loss(L1())(x, model, Y)
+    with pytest.raises(AxiogradError):
+        xgradient_loss(L1())(model, Y, x)
+
+
+def test_a_weight_that_is_not_finite(model: Net, x: torch.Tensor) -> None:
+    with pytest.raises(ConfigurationError, match="the weight of the prior is nan at step 0"):
+        xgradient_loss(L1(), lambda step: float("nan"))(model, x, Y)

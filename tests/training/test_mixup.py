@@ -5,77 +5,80 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from axiograd.attribution import InputXGradient, XGradient
-from axiograd.errors import ConfigurationError, TargetError
-from axiograd.training import AttributionLoss
-from axiograd.training.batches import Batch
-from axiograd.training.mixup import MixedTarget, mixup
-from axiograd.training.objective import TaskLoss, ensure_objective
+from axiograd.attribution import InputXGradient
+from axiograd.errors import ConfigurationError
+from axiograd.training import AttributionLoss, Recipe, fit
+from axiograd.training.data import Batch
+from axiograd.training.module import mixup
 
 
-def make_batch(n=6):
+def make_batch(n=6, inputs=None):
     torch.manual_seed(0)
-    return Batch(torch.randn(n, 4), torch.randint(0, 3, (n,)), indices=tuple(range(n)))
+    x, y = torch.randn(n, 4), torch.randint(0, 3, (n,))
+    return Batch(x if inputs is None else inputs, y, {}, list(range(n)))
 
 
-def soft_labels(target):
-    return target.share * F.one_hot(target.first, 3) + (1 - target.share) * F.one_hot(target.second, 3)
+def mixed_labels(batch, seed):
+    """The labels mixed as inputs are."""
+    torch.manual_seed(seed)
+    labels, _, _ = mixup(batch._replace(inputs=F.one_hot(batch.target, 3).float()), F.cross_entropy, 0.7)
+    return labels
 
 
 def test_task_loss_is_that_of_soft_labels():
-    mixed = mixup(make_batch(), 0.7, seed=4)
-    model = nn.Linear(4, 3)
-    loss = TaskLoss(F.cross_entropy)(model, mixed.inputs, mixed.target).total
-    torch.testing.assert_close(loss, F.cross_entropy(model(mixed.inputs), soft_labels(mixed.target)))
+    batch, model = make_batch(), nn.Linear(4, 3)
+    labels = mixed_labels(batch, 4)
+    torch.manual_seed(4)
+    inputs, loss, _ = mixup(batch, F.cross_entropy, 0.7)
+    torch.testing.assert_close(loss(model(inputs), batch.target), F.cross_entropy(model(inputs), labels))
+    assert ((labels > 0) & (labels < 1)).any()
 
 
-def test_inputs_and_labels_are_mixed_alike():
-    batch = make_batch()
-    coded = Batch(F.one_hot(batch.target, 3).double(), batch.target, indices=batch.indices)
-    mixed = mixup(coded, 0.7, seed=4)
-    torch.testing.assert_close(mixed.inputs, soft_labels(mixed.target).double())
-    assert 0 < mixed.target.share < 1
-    assert mixup(coded, 0.7, seed=4).target.share == mixed.target.share
-
-
-def test_share_has_the_moments_of_beta():
-    batch = make_batch(2)
-    shares = torch.tensor([mixup(batch, 0.7, seed).target.share for seed in range(2000)])
+def test_the_share_has_the_moments_of_beta():
+    batch = Batch(torch.tensor([[0.0], [1.0]]), torch.tensor([0, 1]), {}, [0, 1])
+    torch.manual_seed(0)
+    found = torch.stack([mixup(batch, F.cross_entropy, 0.7)[0][0] for _ in range(4000)])
+    shares = found[(found != 0)]  # where another sample was mixed in: 1 − m
     assert shares.mean() == pytest.approx(0.5, abs=0.025)
     assert shares.var() == pytest.approx(1 / (4 * (2 * 0.7 + 1)), abs=0.01)
 
 
-@pytest.mark.parametrize("method", [XGradient, InputXGradient])
-def test_attributed_is_the_mixture_of_both_classes(method):
-    batch = mixup(make_batch(), 0.7, seed=4)
+def test_attributed_is_the_mixture_of_both_classes():
+    """One step of plain gradient descent on one batch, beside the step by hand with soft labels."""
     model = nn.Sequential(nn.Linear(4, 8, bias=False), nn.ReLU(), nn.Linear(8, 3, bias=False))
-    loss = AttributionLoss(F.cross_entropy, lambda a: a.square().mean(), 2.0, method)
-    terms = ensure_objective(loss)(model, batch.inputs, batch.target)
-    each = [
-        InputXGradient(model).attribute(batch.inputs, target) for target in (batch.target.first, batch.target.second)
-    ]
-    expected = batch.target.share * each[0] + (1 - batch.target.share) * each[1]
-    torch.testing.assert_close(terms.attributions, expected)
-    task = F.cross_entropy(model(batch.inputs), soft_labels(batch.target))
-    torch.testing.assert_close(terms.task, task)
-    torch.testing.assert_close(terms.total, task + 2.0 * expected.square().mean())
-    terms.total.backward()
+    batch = make_batch()
+    torch.manual_seed(4)
+    inputs, _, mixed_class = mixup(batch, F.cross_entropy, 0.7)
+    soft = mixed_labels(batch, 4)
+    each = torch.stack([InputXGradient(model).attribute(inputs, target) for target in range(3)], 1)
+    expected = (soft[:, :, None] * each).sum(1)
+    torch.testing.assert_close(InputXGradient(model).attribute(inputs, mixed_class), expected)
+    assert mixed_class(torch.ones(6, 1)).shape == (6,)
+
+
+@pytest.mark.parametrize("outputs", ["target", "random", "residual"])
+def test_fit_mixes_with_a_prior(outputs):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8, bias=False), nn.ReLU(), nn.Linear(8, 2, bias=False))
+    x = torch.randn(64, 4)
+    loss = AttributionLoss(F.cross_entropy, lambda a: a.square().mean(), 0.01, outputs=outputs)
+    recipe = Recipe.preset("fixup_resnet50", epochs=10, batch_size=16)
+    result = fit(model, (x, (x[:, 0] > 0).long()), loss, recipe=recipe, accelerator="cpu", progress=False)
+    assert result.history[-1]["task"] < result.history[0]["task"]
+    assert loss.task_loss is F.cross_entropy
 
 
 def test_tuples_and_mappings_are_mixed():
-    x, y = torch.randn(4, 2), torch.randn(4)
-    pair = mixup(Batch((x, 2 * x), y, indices=(0, 1, 2, 3)), 1.0, seed=0)
-    torch.testing.assert_close(pair.inputs[1], 2 * pair.inputs[0])
-    named = mixup(Batch({"a": x}, y, indices=(0, 1, 2, 3)), 1.0, seed=0)
-    assert torch.equal(named.inputs["a"], pair.inputs[0])
+    x = torch.randn(6, 2)
+    (first, second), _, _ = mixup(make_batch(inputs=(x, 2 * x)), F.cross_entropy, 1.0)
+    torch.testing.assert_close(second, 2 * first)
+    named, _, _ = mixup(make_batch(inputs={"a": x}), F.cross_entropy, 1.0)
+    assert named["a"].shape == x.shape
 
 
 def test_what_cannot_be_mixed():
     batch = make_batch()
     with pytest.raises(ConfigurationError, match="mask"):
-        mixup(Batch(batch.inputs, batch.target, {"mask": batch.inputs}, batch.indices), 0.7, seed=0)
+        mixup(batch._replace(arguments={"mask": batch.inputs}), F.cross_entropy, 0.7)
     with pytest.raises(ConfigurationError, match=r"torch\.int64"):
-        mixup(Batch(batch.target, batch.target, indices=batch.indices), 0.7, seed=0)
-    with pytest.raises(TargetError, match=r"\(2, 3\)"):
-        MixedTarget(torch.zeros(2), torch.zeros(2), 0.5)(torch.zeros(2, 3))
-    assert MixedTarget(torch.zeros(2), torch.zeros(2), 0.5)(torch.ones(2, 1)).shape == (2,)
+        mixup(batch._replace(inputs=batch.target), F.cross_entropy, 0.7)

@@ -29,8 +29,6 @@ def test_fixup_preset_has_a_tenth_of_the_rate_for_biases_and_scales():
         (2, 0.1),
         (3, pytest.approx(0.01)),
     ]
-    recipe.set_lr(optimizer, 50.0)
-    assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([0.05, 0.005])
 
 
 @pytest.mark.parametrize("schedule", ["step", "cosine", "constant"])
@@ -67,8 +65,6 @@ def test_optimizers():
         ({"epochs": 0}, "epochs is 0"),
         ({"batch_size": 2.5}, "batch_size is 2.5"),
         ({"lr": float("nan")}, "lr is nan"),
-        ({"clip": -1.0}, "clip is -1.0"),
-        ({"mixup": -0.1}, "mixup is -0.1"),
     ],
 )
 def test_wrong_settings(settings, message):

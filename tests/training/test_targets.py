@@ -3,7 +3,7 @@ import torch
 
 from axiograd.attribution import LinearTarget
 from axiograd.errors import TargetError
-from axiograd.training.targets import attribution_target, output_weights, random_combination
+from axiograd.training.targets import attribution_target, random_combination
 
 N = torch.Size([2, 3])
 
@@ -53,20 +53,3 @@ def test_choices() -> None:
 def test_targets_that_name_no_output_are_refused(labels, shape) -> None:
     with pytest.raises(TargetError, match="do not name one of the"):
         attribution_target("target", labels, shape)
-
-
-def test_weights_of_outputs_say_the_same_as_the_target() -> None:
-    outputs = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
-    cpu = outputs.device
-
-    def scalars(target, n=N):
-        return (output_weights(target, n, cpu) * outputs.reshape(n)).sum(-1)
-
-    assert scalars(torch.tensor([2, 0])).tolist() == [[3.0, 4.0]]
-    assert scalars(1).tolist() == [[2.0, 5.0]]
-    assert torch.equal(scalars("all"), outputs.T)
-    weights = LinearTarget(torch.tensor([[1.0, -1.0, 1.0]]))
-    assert torch.equal(scalars(weights)[0], weights(outputs))
-    assert output_weights(None, torch.Size([2]), cpu).tolist() == [[[1.0], [1.0]]]
-    with pytest.raises(TargetError, match="not a weighted sum"):
-        output_weights(lambda o: o, N, cpu)

@@ -14,7 +14,6 @@ def train(
     config: Annotated[Path, typer.Argument(help="TOML file with model, data, loss, recipe and out.")],
     *,
     out: Annotated[Path | None, typer.Option(help="Another folder than the file's.")] = None,
-    fork: Annotated[Path | None, typer.Option(help="Start from the last checkpoint of that run's folder.")] = None,
     seed: Annotated[int | None, typer.Option(help="Another seed than the file's.")] = None,
     devices: Annotated[int | None, typer.Option(help="Processes on this machine.")] = None,
     precision: Annotated[str | None, typer.Option(help="32-true, bf16-mixed, 64-true …")] = None,
@@ -24,20 +23,18 @@ def train(
     ] = False,
     json: options.Json = False,
 ) -> None:
-    """Train a model as CONFIG says; a run that was stopped or killed resumes where it was.
+    """Train a model as CONFIG says; a run that was stopped or killed resumes after its last whole epoch.
 
-    Checkpoints, metrics.csv, TensorBoard events and model.safetensors (the best weights) are written to the
-    folder `out`. A CONFIG that names package.module:function or file.py:function runs that Python: read it before you
-    run it. Ctrl-C and SIGTERM finish the step, save and leave. A folder that holds a run with other settings is
-    refused; `--out NEW --fork OLD` starts from that run's last checkpoint.
+    last.ckpt, best.ckpt, the log (logs/) and model.safetensors (the best weights) are written to the folder `out`. A
+    CONFIG that names package.module:function or file.py:function runs that Python: read it before you run it. Ctrl-C
+    leaves interrupted.ckpt. A folder that holds a run with other settings is refused.
 
     `axiograd train decoy.toml --dry-run`, then `axiograd train decoy.toml`
     """
     with speaking(as_json=json) as output:
         from dataclasses import replace  # torch is slow to import: not before the options are read
 
-        from axiograd.training.assemble import train_from
-        from axiograd.training.config import load_config
+        from axiograd.training.config import load_config, train_from
 
         if not config.exists():
             raise DataMissingError(f"there is no file {config}.")
@@ -47,7 +44,8 @@ def train(
         if dry_run:
             _dry_run(output, config, settings)
             return
-        given: dict[str, Any] = {"fork": fork, "devices": devices, "precision": precision, "progress": progress}
+        shown = False if json and progress is None else progress  # the bar is Lightning's, on stdout
+        given: dict[str, Any] = {"devices": devices, "precision": precision, "progress": shown}
         result = train_from(settings, **{name: value for name, value in given.items() if value is not None})
         output.answer(
             {
@@ -72,12 +70,13 @@ def train(
 
 def _dry_run(output: Output, config: Path, settings: Any) -> None:
     """Build what is ours; what is the user's own is located, and not imported: importing it would run it."""
-    from axiograd.training.assemble import build_data, build_loss, build_model, code_named_in, with_arguments
-    from axiograd.training.batches import ensure_dataset
+    from axiograd.training.config import build_data, build_loss, build_model, code_named_in, with_arguments
+    from axiograd.training.data import ensure_dataset
 
     code = code_named_in(settings)
     data, validation = (None, None) if "data.name" in code else build_data(settings)
-    model = None if "model.name" in code else build_model(settings, data)
+    needs_data = settings.model.convert is not None and data is None
+    model = None if "model.name" in code or needs_data else build_model(settings, data)[0]
     if not any(where.startswith("loss") for where in code):
         build_loss(settings)
     parameters = None if model is None else sum(parameter.numel() for parameter in model.parameters())

@@ -7,7 +7,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from itertools import count
 from pathlib import Path
 
 import torch
@@ -18,7 +17,7 @@ from axiograd._io import write_atomically
 from axiograd._version import __version__
 from axiograd.attribution import Completeness, IntegratedGradients, XGradient
 from axiograd.datasets import TensorData, shapes
-from axiograd.experiments.loop import accuracy as share_correct, train_epochs
+from axiograd.experiments.loop import accuracy as share_correct
 from axiograd.homogeneity import Certificate, Conversion, certify, to_xdnn
 from axiograd.priors import RightReasons
 from axiograd.training.loss import AttributionLoss
@@ -129,18 +128,20 @@ def accuracy(model: nn.Module, data: Data) -> Accuracy:
 
 def train(model: nn.Module, data: TensorData, epochs: int, *, prior_weight: float, progress: Progress) -> None:
     """Adam with a one-cycle schedule; with a weight, attributions on the tag are penalised for what is wrong."""
-    with_prior = AttributionLoss(F.cross_entropy, RightReasons(), weight=prior_weight, outputs="residual")
-    steps, total = count(1), epochs * -(-len(data) // BATCH)
-
-    def loss(x: Tensor, y: Tensor, _: Tensor, tag: Tensor) -> Tensor:
-        progress(next(steps), total)
-        if prior_weight:
-            total_loss: Tensor = with_prior(model, normalised(x), y, mask=tag).total
-            return total_loss
-        return F.cross_entropy(model(normalised(x)), y)
-
+    loss = AttributionLoss(F.cross_entropy, RightReasons(), weight=prior_weight, outputs="residual")
     optimizer = torch.optim.Adam(model.parameters(), LEARNING_RATE)
-    train_epochs(data, loss, optimizer, epochs=epochs, batch=BATCH, seed=0)
+    total = epochs * -(-len(data) // BATCH)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, LEARNING_RATE, total_steps=total)
+    for epoch in range(epochs):
+        for x, y, _, tag in data.batches(BATCH, seed=epoch):
+            images = normalised(x)
+            plain = not prior_weight
+            value = F.cross_entropy(model(images), y) if plain else loss(model, images, y, mask=tag).total
+            optimizer.zero_grad()
+            value.backward()
+            optimizer.step()
+            schedule.step()
+            progress(schedule.last_epoch, total)
 
 
 def refused(model: nn.Module, data: Data) -> Certificate:

@@ -81,7 +81,7 @@ def plan(setting: Setting) -> Plan:
         "scale": setting.scale,
         "training_images": {name: len(images) for name, images in data.items()},
         "batch": BATCH,
-        "trained_with": {f"{t.network}, {t.data}": t.recipe.words for t in trainings},
+        "trained_with": {f"{t.network}, {t.data}": str(t.recipe) for t in trainings},
         "ig_steps": table2_training.IG_STEPS,
         "compared_images": COMPARED,
         "seed": setting.seed,

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from axiograd.errors import ConfigurationError, InputError, NotFiniteError
-from axiograd.priors.batch_mean import weight_of
 
 #: Above, a weight is infinite in float32, and turns every parameter into NaN.
 LARGEST_WEIGHT = torch.finfo(torch.float32).max
@@ -30,8 +29,6 @@ class Prior(nn.Module):
     """
 
     _declared: ClassVar[Mapping[str, bool]] = {}
-    #: Made of other priors, each of which knows how much it counts.
-    _composed: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -59,8 +56,7 @@ class Prior(nn.Module):
                 f"{self._name} is {float(value.detach().sum())} of attributions that are finite (the largest is "
                 f"{largest:.3g}): it overflows. Scale the model's outputs or the prior's arguments, or use float64."
             )
-        weight = 1.0 if self._composed else weight_of(per_sample=self.per_sample)
-        return value if weight == 1 else weight * value
+        return value
 
     def _checked(self, attributions: object, arguments: Mapping[str, Any]) -> Tensor:
         if not isinstance(attributions, Tensor) or not attributions.is_floating_point():
@@ -118,8 +114,6 @@ class Sum(Prior):
     tensor(6.)
     """
 
-    _composed = True
-
     def __init__(self, *priors: Prior) -> None:
         super().__init__()
         self.priors = nn.ModuleList(priors)
@@ -159,8 +153,6 @@ class Weighted(Prior):
     >>> (0.5 * L1())(torch.ones(1, 4))
     tensor(2.)
     """
-
-    _composed = True
 
     def __init__(self, prior: Prior, weight: float) -> None:
         super().__init__()

@@ -5,19 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import nn
 
 from axiograd.datasets.pictures import MarkedImages, Pictures
 from axiograd.errors import ConfigurationError, InputError
 from axiograd.priors import Energy, Prior, RightReasons
 from axiograd.studio.marks import Marks, covered
-from axiograd.training import AttributionLoss, Recipe, fit
-from axiograd.training.objective import WithPrior
+from axiograd.training import AttributionLoss
+from axiograd.training.data import loader, seed_epoch
 
 PriorName = Literal["right-reasons", "energy", "both"]
 PRIORS = ("right-reasons", "energy", "both")
@@ -27,10 +26,8 @@ PASS = 2000
 ALL = 0.995
 #: What the prior weighs against the task at the start of a round, where the slider stands in the middle.
 BALANCE = 10.0
-
-
-class Enough(Exception):  # noqa: N818  # not an error
-    """The round ends here."""
+#: The largest norm of a gradient.
+CLIP = 1.0
 
 
 @dataclass(frozen=True)
@@ -56,18 +53,6 @@ class MendingPlan:
         if self.prior == "both":
             return RightReasons() + self.energy_weight / self.weight * Energy()
         return RightReasons() if self.prior == "right-reasons" else Energy()
-
-    def recipe(self, epochs: int) -> Recipe:
-        """Adam at a constant rate: the first passes do not depend on how many there will be."""
-        return Recipe(
-            optimizer="adam",
-            lr=self.lr,
-            weight_decay=0.0,
-            schedule="constant",
-            epochs=epochs,
-            batch_size=self.batch,
-            clip=1.0,
-        )
 
 
 @dataclass(frozen=True)
@@ -126,32 +111,6 @@ def sensible(
     return MendingPlan(prior, weight, energy_weight=scale if prior == "both" else 0.0, seed=seed, size=data.size)
 
 
-class _Watched(WithPrior):
-    """The loss with a prior, which tells how it goes, and ends the round when it is asked to."""
-
-    def __init__(self, loss: AttributionLoss, per_pass: int, tell: Callable[[Step], bool], until: float) -> None:
-        super().__init__(loss)
-        self._per_pass, self._tell, self._until, self._started = per_pass, tell, until, time.monotonic()
-        self.done = 0
-        self.kept: dict[str, Tensor] = {}
-
-    def __call__(self, model: Callable[..., Any], inputs: Any, target: Any, **arguments: Any) -> Any:
-        epoch, step = divmod(self.loss.step, self._per_pass)
-        seconds = time.monotonic() - self._started
-        if step == 0 and isinstance(model, nn.Module):
-            self.done = epoch
-            self.kept = {name: value.detach().clone() for name, value in model.state_dict().items()}
-            if epoch and seconds >= self._until:
-                raise Enough
-        terms = super().__call__(model, inputs, target, **arguments)
-        hit = float((terms.outputs.detach().argmax(1) == target).float().mean())
-        task, prior = float(terms.task.detach()), float(terms.prior.detach())
-        told = Step(self.loss.step, epoch, seconds, task, prior, hit)
-        if not self._tell(told):
-            raise Enough
-        return terms
-
-
 def mend(
     model: nn.Module,
     data: MarkedImages,
@@ -160,36 +119,40 @@ def mend(
     *,
     seconds: float = 60.0,
     epochs: int = 10_000,
-    out: Path | None = None,
 ) -> int:
     """Train whole passes until the time is over, `tell` says no, or there were so many; how many there were.
 
-    A stop in the middle of a pass goes back to its beginning, so that the numbers can be repeated. Without one whole
-    pass the network is as it was. With a folder, a round that was cut off resumes there.
+    Adam at a constant rate, so that the first passes do not depend on how many there will be. A stop in the middle of
+    a pass goes back to its beginning, so that the numbers can be repeated.
     """
-    model.zero_grad()  # what an earlier training has left would be part of the first step
-    loss = build_loss(plan)
-    per_pass = -(-len(data) // plan.batch)
-    watched = _Watched(loss, per_pass, tell, seconds)
+    loss, batches = build_loss(plan), loader(data, plan.batch, shuffle=True, seed=plan.seed)
+    optimizer = torch.optim.Adam(model.parameters(), plan.lr)
+    started, step = time.monotonic(), 0
+    model.train()
     try:
-        result = fit(
-            model,
-            data,
-            loss=watched,
-            recipe=plan.recipe(epochs),
-            out=out,
-            seed=plan.seed,
-            progress=False,
-            accelerator="cpu",
-            devices=1,
-            checkpoint_minutes=None,
-        )
-    except Enough:
-        model.load_state_dict(watched.kept)
-        return watched.done
+        for epoch in range(epochs):
+            if epoch and time.monotonic() - started >= seconds:
+                return epoch
+            before = {name: value.detach().clone() for name, value in model.state_dict().items()}
+            seed_epoch(plan.seed, epoch)
+            data.set_epoch(epoch)
+            batches.sampler.set_epoch(epoch)  # type: ignore[attr-defined]  # a DistributedSampler's
+            for inputs, target, arguments, _ in batches:
+                terms = loss(model, inputs, target, **arguments)
+                optimizer.zero_grad()
+                terms.total.backward()
+                nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+                optimizer.step()
+                step += 1
+                hits = float((terms.outputs.detach().argmax(1) == target).float().mean())
+                values = float(terms.task.detach()), float(terms.prior.detach())
+                if not tell(Step(step, epoch, time.monotonic() - started, *values, hits)):
+                    model.load_state_dict(before)
+                    return epoch
+        return epochs
     finally:
+        model.zero_grad()
         model.eval()
-    return result.epochs
 
 
 def build_loss(plan: MendingPlan) -> AttributionLoss:

@@ -7,7 +7,6 @@ Messages to it: ("job", number, kind, arguments), ("stop",). From it: ("answer",
 from __future__ import annotations
 
 import copy
-import shutil
 import traceback
 from collections import deque
 from collections.abc import Callable
@@ -237,12 +236,10 @@ class Worker:
             self._told_step(step, seconds)
             return True
 
-        out = self.weights(number).parent / "run"
         try:
-            epochs = mending.mend(model, data, plan, tell, seconds=seconds, out=out)
+            epochs = mending.mend(model, data, plan, tell, seconds=seconds)
         finally:
             self.in_training = None
-        shutil.rmtree(out, ignore_errors=True)
         if not epochs:
             raise AxiogradError("stopped before the first pass over the images was complete; nothing has changed.")
         how, shape = network.header(self.weights(parent))

@@ -1,7 +1,7 @@
-"""The loss with a prior, and the loop that trains with it."""
+"""The loss with a prior, and training with it."""
 
-from axiograd.training.batches import WithArguments as WithArguments
-from axiograd.training.distill import distill as distill
+from axiograd.training.data import WithArguments as WithArguments
+from axiograd.training.distill import TaughtAttributions as TaughtAttributions, distill as distill
 from axiograd.training.fit import FitResult as FitResult, fit as fit
 from axiograd.training.loss import AttributionLoss as AttributionLoss, LossTerms as LossTerms
 from axiograd.training.objective import Objective as Objective

@@ -1,5 +1,6 @@
-"""A training run as a TOML file: which model, data, loss and recipe."""
+"""A training run as a TOML file: which model, data, loss and recipe, and what is built of these names."""
 
+import inspect
 import tomllib
 import typing
 from collections.abc import Callable, Iterator, Mapping
@@ -8,20 +9,52 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import axiograd.datasets
+import axiograd.priors
 from axiograd._names import choose_from
-from axiograd._user_code import load
+from axiograd._user_code import load, locate
+from axiograd.attribution.methods import METHODS
+from axiograd.datasets import PIXELS, Preprocess
+from axiograd.datasets.tables import is_table
 from axiograd.errors import AxiogradError, ConfigurationError
+from axiograd.homogeneity import Conversion, to_xdnn
+from axiograd.loading.specs import load_model
+from axiograd.models.recipe import BuildRecipe
+from axiograd.models.registry import resolve
+from axiograd.training.data import WithArguments, ensure_dataset, loader
+from axiograd.training.fit import FitResult, fit
+from axiograd.training.loss import AttributionLoss
 from axiograd.training.recipe import Recipe
 
 Section = TypeVar("Section")
 
+#: Dimensions of an image: channels, height, width.
+_IMAGE = 3
+
+
+@dataclass(frozen=True)
+class ConvertConfig:
+    """The model is made an X-DNN by `axiograd.to_xdnn` before it is trained, on so many of the training samples."""
+
+    how: str | None = None
+    examples: int = 64
+
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """`name` is one of `axiograd.models.list_models()` or `package.module:factory`; options go to it."""
+    """`name` is one of `axiograd.models.list_models()` or `file.py:Class`, `package.module:factory`; options go to it.
+
+    `weights` is a file, or a name that the model's library knows.
+    """
 
     name: str
     options: dict[str, Any] = field(default_factory=dict)
+    weights: str | None = None
+    convert: ConvertConfig | None = None
 
 
 @dataclass(frozen=True)
@@ -52,32 +85,19 @@ class LossConfig:
 
 
 @dataclass(frozen=True)
-class RunConfig:
-    """Where and how `fit` runs: arguments of it, by name."""
-
-    metric: Literal["loss", "accuracy"] = "loss"
-    num_workers: int = 0
-    checkpoint_steps: int | None = None
-    checkpoint_minutes: float | int | None = 10.0
-    log_steps: int = 50
-    accelerator: str = "auto"
-    devices: int | str | None = None
-    num_nodes: int | None = None
-    strategy: str = "auto"
-    precision: str = "32-true"
-
-
-@dataclass(frozen=True)
 class TrainingConfig:
-    """Everything that `axiograd train` is told."""
+    """Everything that `axiograd train` is told; `run` holds further arguments of `fit` and of Lightning's Trainer."""
 
     model: ModelConfig
     data: DataConfig
     out: Path
     loss: LossConfig = field(default_factory=LossConfig)
     recipe: Recipe = field(default_factory=Recipe)
-    run: RunConfig = field(default_factory=RunConfig)
+    run: dict[str, Any] = field(default_factory=dict)
     seed: int = 0
+
+
+# Reading
 
 
 def load_config(path: str | Path) -> TrainingConfig:
@@ -103,50 +123,34 @@ def parse_config(table: Mapping[str, Any]) -> TrainingConfig:
     axiograd.errors.ConfigurationError: 'modle' is not known; did you mean 'model'? ...
     """
     _check_keys("", table, [one.name for one in fields(TrainingConfig)])
-    sections: dict[str, Any] = {}
-    for name, kind in (("model", ModelConfig), ("data", DataConfig), ("loss", LossConfig), ("run", RunConfig)):
-        if name in table:
-            sections[name] = _section(kind, table[name], name)
-    if "recipe" in table:
-        recipe = dict(_table(table["recipe"], "recipe"))
-        preset = recipe.pop("preset", None)
-        _check_keys("recipe", recipe, ["preset", *(one.name for one in fields(Recipe))])
-        sections["recipe"] = Recipe(**recipe) if preset is None else Recipe.preset(preset, **recipe)
-    top = {"seed": table.get("seed", 0)}
-    if not isinstance(top["seed"], int):
-        raise ConfigurationError(f"seed is {top['seed']!r}; it must be a whole number.")
     for name in ("model", "data", "out"):
         if name not in table:
             raise ConfigurationError(f"{name!r} is missing; a training run needs model, data and out.")
-    return TrainingConfig(out=Path(table["out"]), **sections, **top)
-
-
-def find_factory(name: str, where: str, known: Mapping[str, Callable[..., Any]]) -> Callable[..., Any]:
-    """A function by its name among the known ones, or by `package.module:function` or `file.py:function`, your code."""
-    if ":" in name:
-        with saying(where):
-            return typing.cast("Callable[..., Any]", load(name))
-    if name not in known:
-        raise ConfigurationError(f"{where} {name!r} is not known; {choose_from(name, known)}.")
-    return known[name]
-
-
-@contextmanager
-def saying(where: str) -> Iterator[None]:
-    """Errors begin with the key that they are about."""
-    try:
-        yield
-    except AxiogradError as error:
-        raise ConfigurationError(f"{where}: {error}") from error
+    seed = table.get("seed", 0)
+    if not isinstance(seed, int):
+        raise ConfigurationError(f"seed is {seed!r}; it must be a whole number.")
+    recipe = dict(_table(table.get("recipe", {}), "recipe"))
+    preset = recipe.pop("preset", "alexnet")  # whose settings are the defaults
+    return TrainingConfig(
+        _section(ModelConfig, table["model"], "model"),
+        _section(DataConfig, table["data"], "data"),
+        Path(table["out"]),
+        _section(LossConfig, table.get("loss", {}), "loss"),
+        Recipe.preset(preset, **recipe),
+        _table(table.get("run", {}), "run"),
+        seed,
+    )
 
 
 def _section(kind: type[Section], value: Any, where: str) -> Section:
-    table = _table(value, where)
+    table = dict(_table(value, where))
     hints = typing.get_type_hints(kind)
     _check_keys(where, table, list(hints))
+    if "convert" in table:
+        table["convert"] = _section(ConvertConfig, table["convert"], f"{where}.convert")
     for key, given in table.items():
         if not _fits(given, hints[key]):
-            raise ConfigurationError(f"{where}.{key} is {given!r}; it must be {_spoken(hints[key])}.")
+            raise ConfigurationError(f"{where}.{key} is {given!r}; it must be {_described(hints[key])}.")
     try:
         return kind(**table)
     except TypeError as error:
@@ -170,7 +174,7 @@ def _fits(value: Any, hint: Any) -> bool:
     return isinstance(value, hint) and not (isinstance(value, bool) and hint is not bool)
 
 
-def _spoken(hint: Any) -> str:
+def _described(hint: Any) -> str:
     if typing.get_origin(hint) is Literal:
         return f"one of {', '.join(map(repr, typing.get_args(hint)))}"
     return getattr(hint, "__name__", str(hint))
@@ -181,3 +185,181 @@ def _check_keys(where: str, table: Mapping[str, Any], known: list[str]) -> None:
         if key not in known:
             full = f"{where}.{key}" if where else key
             raise ConfigurationError(f"{full!r} is not known; {choose_from(key, known)}.")
+
+
+# Building
+
+
+def train_from(config: TrainingConfig, **overrides: Any) -> FitResult:
+    """Do what a configuration says; it resumes from the folder's last checkpoint."""
+    train_data, validation = build_data(config)
+    with torch.random.fork_rng():
+        torch.manual_seed(config.seed)
+        model, conversion = build_model(config, train_data)
+    settings: dict[str, Any] = {"recipe": config.recipe, "out": config.out, "seed": config.seed, **config.run}
+    settings["metadata"] = recipe_of(config, train_data, validation, conversion).to_metadata()
+    data = with_arguments(config, train_data)
+    return fit(model, data, build_loss(config), validation=validation, **(settings | overrides))
+
+
+def code_named_in(config: TrainingConfig) -> dict[str, str]:
+    """The names in a configuration that lead to Python of the user's own, each located and none imported."""
+    loss = config.loss
+    names = {"model.name": config.model.name, "data.name": config.data.name, "loss.task": loss.task}
+    names |= {"loss.prior": loss.prior or "", "loss.method": loss.method}
+    named = {where: name for where, name in names.items() if ":" in name}
+    for where, name in named.items():
+        with _prefix_errors(where):
+            locate(name)
+    return named
+
+
+def build_model(config: TrainingConfig, data: Any = None) -> tuple[nn.Module, Conversion | None]:
+    """The model by its name, with its weights, and what made it an X-DNN; a table says how wide it is."""
+    chosen, options = config.model, settings_for(config, data)
+    for name in ("weights", "download"):
+        if name in options:
+            raise ConfigurationError(
+                f"model.options.{name}: write weights = … in [model]; a configuration downloads nothing, get weights "
+                f"first, by axiograd check {chosen.name} --weights default --download."
+            )
+    with _prefix_errors("model"):
+        model = load_model(chosen.name, chosen.weights, settings=options)
+        if chosen.convert is None:
+            return model.train(), None
+        if data is None:
+            raise ConfigurationError("the conversion needs examples, which are samples of the training data.")
+        how = {} if chosen.convert.how is None else {"how": chosen.convert.how}
+        conversion = to_xdnn(model, _examples(data, chosen.convert.examples), **how)  # type: ignore[arg-type]
+        return conversion.model.train(), conversion
+
+
+def _examples(data: Any, n: int) -> Any:
+    """The inputs of so many samples, of which no one class comes first."""
+    ready = ensure_dataset(data, "data")
+    return next(iter(loader(ready, min(n, len(ready)), shuffle=True))).inputs
+
+
+def build_data(config: TrainingConfig) -> tuple[Any, Any]:
+    """The data to train on and, if there are options for it, the data to validate with."""
+    known = {name: one for name, one in vars(axiograd.datasets).items() if inspect.isfunction(one)}
+    options = dict(config.data.options)
+    if is_table(config.data.name):
+        make: Callable[..., Any] = axiograd.datasets.table
+        options = {"path": config.data.name, **options}
+    else:
+        make = find_factory(config.data.name, "data.name", known)
+
+    def build(of_split: Mapping[str, Any], where: str) -> Any:
+        found = _call(make, {**options, **of_split}, where)
+        if isinstance(found, str | bytes | Mapping) or not hasattr(found, "__getitem__"):
+            raise ConfigurationError(f"data.name {config.data.name!r} gave a {type(found).__name__}, not a data set.")
+        return found
+
+    data = build(config.data.train, "data.train")
+    return data, None if config.data.validation is None else build(config.data.validation, "data.validation")
+
+
+def with_arguments(config: TrainingConfig, data: Any) -> Any:
+    """The data with what the prior is told about each sample."""
+    return WithArguments(data, **config.data.arguments) if config.data.arguments else data
+
+
+def build_loss(config: TrainingConfig) -> Any:
+    """The task loss, with a prior on attributions if one is named."""
+    loss = config.loss
+    task = find_factory(loss.task, "loss.task", {name: one for name, one in vars(F).items() if callable(one)})
+    if loss.prior is None:
+        return task
+    priors = {name: one for name, one in vars(axiograd.priors).items() if inspect.isclass(one)}
+    methods = {key: one.method for one in METHODS.values() for key in (one.name, one.method.__name__)}
+    prior = _call(find_factory(loss.prior, "loss.prior", priors), loss.prior_options, "loss.prior_options")
+    method = find_factory(loss.method, "loss.method", methods)
+    return AttributionLoss(task, prior, loss.weight, method, outputs=loss.outputs, **loss.method_options)
+
+
+def find_factory(name: str, where: str, known: Mapping[str, Callable[..., Any]]) -> Callable[..., Any]:
+    """A function by its name among the known ones, or by `package.module:function` or `file.py:function`, your code."""
+    if ":" in name:
+        with _prefix_errors(where):
+            return typing.cast("Callable[..., Any]", load(name))
+    if name not in known:
+        raise ConfigurationError(f"{where} {name!r} is not known; {choose_from(name, known)}.")
+    return known[name]
+
+
+def _call(factory: Callable[..., Any], options: dict[str, Any], where: str) -> Any:
+    signature = inspect.signature(factory)
+    try:
+        signature.bind(**options)
+    except TypeError as error:
+        name, known = getattr(factory, "__name__", factory), ", ".join(signature.parameters)
+        raise ConfigurationError(f"{where}: {error}; {name} has {known}.") from error
+    return factory(**options)
+
+
+@contextmanager
+def _prefix_errors(where: str) -> Iterator[None]:
+    """Errors begin with the key that they are about."""
+    try:
+        yield
+    except AxiogradError as error:
+        raise ConfigurationError(f"{where}: {error}") from error
+
+
+# What the file of trained weights says of itself, so that it can be used as it is
+
+
+def settings_for(config: TrainingConfig, data: Any) -> dict[str, Any]:
+    """The model's options; for one of ours and a table, also how many columns and classes that has."""
+    options, schema = dict(config.model.options), getattr(data, "schema", None)
+    if ":" not in config.model.name and schema is not None:
+        options.setdefault("in_channels", len(schema.encoded_names))
+        options.setdefault("num_classes", len(schema.classes) or 1)
+    return options
+
+
+def recipe_of(config: TrainingConfig, data: Any, validation: Any, conversion: Conversion | None) -> BuildRecipe:
+    """How the model is rebuilt, how its inputs are prepared, and what its classes are called."""
+    name, settings = config.model.name, settings_for(config, data)
+    if ":" not in name and config.model.weights is not None:
+        known = resolve(name, config.model.weights, root=settings.get("root"), download=False)[1]
+        settings = {**known, **settings}
+    schema, shape = getattr(data, "schema", None), _shape(data)
+    is_image = len(shape) == _IMAGE
+    classes = schema.classes if schema is not None else _classes(data) if is_image else ()
+    return BuildRecipe(
+        spec=name,
+        how="trained" if conversion is None else conversion.how,  # type: ignore[arg-type]
+        shape=shape,
+        settings={key: value for key, value in settings.items() if key != "root"},
+        weights="trained",
+        examples=str(getattr(data, "name", config.data.name)),
+        table={} if schema is None else schema.to_dict(),
+        pixels=_pixels(data, validation) if is_image else {},
+        classes=tuple(classes),
+        calibrated=conversion is not None and bool(conversion.layers),
+    )
+
+
+def _shape(data: Any) -> tuple[int, ...]:
+    """Of one sample's input; what is not one tensor has none that a file could tell."""
+    with torch.random.fork_rng():
+        item = (data[0][0],) if isinstance(data, tuple) else data[0]
+    first = item.get("inputs") if isinstance(item, Mapping) else item[0]
+    return tuple(first.shape) if isinstance(first, Tensor) and first.dim() else (1,)
+
+
+def _classes(data: Any) -> tuple[str, ...]:
+    return tuple(map(str, getattr(data, "classes", None) or getattr(data, "names", None) or ()))
+
+
+def _pixels(data: Any, validation: Any) -> dict[str, Any]:
+    """How images become inputs: the files' transform, or values in [0, 1] as they are; else nothing is claimed."""
+    for each in (validation, data):
+        transform = getattr(each, "transform", None)
+        if isinstance(transform, Preprocess):
+            return transform.to_dict()
+    inputs = getattr(data, "inputs", None)
+    plain = isinstance(inputs, Tensor) and float(inputs.min()) >= 0 and float(inputs.max()) <= 1
+    return PIXELS.to_dict() if plain else {}

@@ -1,24 +1,44 @@
-"""`fit`: train with a task loss or an attribution prior, on one process or many, and never lose a step."""
+"""`fit`: train with a task loss or an attribution prior on Lightning's Trainer, with checkpoints that resume."""
 
+import copy
+import inspect
+import logging
+import math
 import os
+import signal
+import sys
+import tempfile
 import time
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import nn
 
 from axiograd._extras import optional
 from axiograd._half_precision import require_products
-from axiograd._io import check_writable
-from axiograd._state import in_mode
-from axiograd.training.batches import ensure_dataset
-from axiograd.training.loop import Run, Settings
+from axiograd._io import check_writable, save_tensors
+from axiograd._names import choose_from
+from axiograd._state import draws_noticed, in_mode
+from axiograd.errors import ConfigurationError
+from axiograd.training.data import ensure_dataset
 from axiograd.training.objective import Objective, ensure_objective
 from axiograd.training.recipe import Recipe
-from axiograd.training.seeds import kept_rng
-from axiograd.training.validate import Metric
+
+if TYPE_CHECKING:
+    from axiograd.training.module import Metric, TrainingModule
+
+#: What Lightning warns of and `fit` means to do.
+_MEANT = (
+    "Checkpoint directory .* exists and is not empty",
+    r"Found \d+ module\(s\) in eval mode",
+    r"The '\w+_dataloader' does not have many workers",
+)
 
 
 @dataclass(frozen=True)
@@ -39,97 +59,182 @@ class FitResult:
 
 def fit(
     model: nn.Module,
-    train_data: Any,
-    *,
+    data: Any,
     loss: Objective | Callable[..., Any],
+    *,
     validation: Any = None,
-    metric: Metric = "loss",
+    metric: "Metric" = "loss",
     judge_start: bool = False,
     recipe: Recipe | str | None = None,
     out: str | Path | None = None,
     seed: int = 0,
-    resume: bool = True,
-    fork: str | Path | None = None,
     num_workers: int = 0,
     collate: Callable[[list[Any]], Any] | None = None,
-    checkpoint_steps: int | None = None,
-    checkpoint_minutes: float | None = 10.0,
-    log_steps: int = 50,
     progress: bool | None = None,
-    fabric: Any = None,
-    accelerator: str = "auto",
-    devices: int | str | None = None,
-    num_nodes: int | None = None,
-    strategy: Any = "auto",
-    precision: Any = "32-true",
     metadata: Mapping[str, str] | None = None,
+    **trainer: Any,
 ) -> FitResult:
     """Minimise mean task loss + λ·Ω(attribution), equation (1) of the paper, and leave the best weights.
 
-    `loss` is an `AttributionLoss` or a task loss L(outputs, target). `train_data` and `validation` are data sets
-    of (inputs, target) or (inputs, target, arguments of the prior), or tuples of tensors. A run with a folder
-    `out` resumes from its last checkpoint, to the same bits as if it had never stopped, if its settings are the
-    same; `fork` is the folder of another run, whose last checkpoint a new one with other settings
-    starts from. `metadata` goes into the header of `model.safetensors`.
+    `loss` is an `AttributionLoss` or a task loss L(outputs, target). `data` and `validation` are data sets of
+    (inputs, target) or (inputs, target, arguments of the prior), or tuples of tensors. After every epoch the folder
+    `out` gets `last.ckpt`, from which the same call resumes to the same bits, and `best.ckpt` by validation; at the
+    end `model.safetensors`, with `metadata` in its header. With `judge_start`, the weights that training begins with
+    are among those that validation chooses from. Further keywords are those of `lightning.Trainer`: accelerator,
+    devices, strategy, precision, logger, callbacks …
 
-    >>> import torch
     >>> x = torch.randn(64, 3, generator=torch.Generator().manual_seed(0))
     >>> model = torch.nn.Linear(3, 1, bias=False)
-    >>> result = fit(model, (x, x.sum(1, keepdim=True)), loss=torch.nn.functional.mse_loss, recipe=Recipe(
+    >>> result = fit(model, (x, x.sum(1, keepdim=True)), torch.nn.functional.mse_loss, recipe=Recipe(
     ...     epochs=20, batch_size=16, lr=0.1, momentum=0.0, weight_decay=0.0), accelerator="cpu")
     >>> result.steps, result.history[-1]["total"] < 1e-4
     (80, True)
     """
     started = time.perf_counter()
+    optional("lightning.pytorch", "train", "axiograd.training.fit")
+    from axiograd.training.module import TrainingModule
+
     if out is not None:
         check_writable(Path(out))
-    data = ensure_dataset(train_data, "train_data")
-    settings = Settings(
-        recipe=Recipe.ensure(recipe),
-        seed=seed,
+    chosen = Recipe.ensure(recipe)
+    module = TrainingModule(
+        model,
+        ensure_objective(loss),
+        chosen,
+        ensure_dataset(data, "data"),
         validation=None if validation is None else ensure_dataset(validation, "validation"),
         metric=metric,
-        judge_start=judge_start,
-        out=None if out is None else Path(out),
+        seed=seed,
         num_workers=num_workers,
         collate=collate,
-        checkpoint_steps=checkpoint_steps,
-        checkpoint_minutes=checkpoint_minutes,
-        log_steps=log_steps,
-        progress=progress,
     )
-    if fabric is None:
-        fabric = launch(accelerator, devices, num_nodes, strategy, precision)
-    if fabric.device.type == "cpu":
-        require_products(fabric.strategy.precision.precision)
-    with kept_rng(), in_mode(model):
-        run = Run(fabric, model, data, ensure_objective(loss), settings)
-        with run.folder.alone():
-            resumed_step = run.resume(wanted=resume, fork=None if fork is None else Path(fork))
-            run.go()
-            weights = run.folder.finish(run.best, run.history, metadata or {})
+    with ExitStack() as stack:
+        stack.enter_context(_undisturbed(model))
+        folder = None if out is None else Path(out)
+        if folder is None and validation is not None:  # the best weights wait somewhere
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        shown = sys.stderr.isatty() if progress is None else progress
+        run = _trainer(module, folder, {"enable_progress_bar": shown, **trainer})
+        if not model.training:
+            model.train()  # parts of a model in train mode that are in eval mode are frozen, and stay so
+        before = _judged_before(run, module) if judge_start and validation is not None else None
+        _train(run, module, None if folder is None else folder / "last.ckpt")
+        best = _load_best(module, folder, before)
+        run.strategy.barrier()  # nobody takes the folder away while others read
+    model.zero_grad()
+    weights = None
+    if out is not None:
+        weights = Path(out) / "model.safetensors"
+        if run.is_global_zero:
+            save_tensors(weights, model.state_dict(), metadata)
     seconds = time.perf_counter() - started
-    return FitResult(run.step, run.epoch, tuple(run.history), run.best, resumed_step, seconds, weights)
-
-
-def launch(
-    accelerator: str = "auto",
-    devices: int | str | None = None,
-    num_nodes: int | None = None,
-    strategy: Any = "auto",
-    precision: Any = "32-true",
-) -> Any:
-    """A launched `lightning.fabric.Fabric`; devices and num_nodes are by default what torchrun started."""
-    lightning = optional("lightning.fabric", "train", "axiograd.training.fit")
-    # Fabric sets WORLD_SIZE for the processes that it starts itself; LOCAL_WORLD_SIZE is torchrun's alone
-    here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    everywhere = int(os.environ["WORLD_SIZE"]) if "LOCAL_WORLD_SIZE" in os.environ else 1
-    fabric = lightning.Fabric(
-        accelerator=accelerator,
-        devices=here if devices is None else devices,
-        num_nodes=max(1, everywhere // here) if num_nodes is None else num_nodes,
-        strategy=strategy,
-        precision=precision,
+    return FitResult(
+        run.global_step, len(module.history), tuple(module.history), best, module.resumed_step, seconds, weights
     )
-    fabric.launch()
-    return fabric
+
+
+def _trainer(module: "TrainingModule", folder: Path | None, given: Mapping[str, Any]) -> Any:
+    """Lightning's Trainer with our checkpoints, and with whatever was given for it."""
+    from lightning.pytorch import Trainer
+    from lightning.pytorch.callbacks import ModelCheckpoint
+    from lightning.pytorch.loggers import CSVLogger
+
+    from axiograd.training.module import AtomicCheckpoints, Interrupted
+
+    known = inspect.signature(Trainer).parameters
+    for name in given:
+        if name not in known:
+            raise ConfigurationError(
+                f"{name!r} is neither an argument of fit nor of Trainer; {choose_from(name, known)}."
+            )
+    settings: dict[str, Any] = {**_launched(), **given}
+    callbacks = list(settings.pop("callbacks", None) or [])
+    plugins = list(settings.pop("plugins", None) or [])
+    if folder is not None:
+        checkpoint = partial(ModelCheckpoint, folder, save_on_train_epoch_end=True, enable_version_counter=False)
+        callbacks.append(Interrupted(folder / "interrupted.ckpt"))
+        if module.validation is not None:
+            callbacks.append(checkpoint("best", monitor="validation", mode="max"))
+        callbacks.append(checkpoint("last"))
+        plugins.append(AtomicCheckpoints())
+    steps = math.ceil(len(module.data) / module.recipe.batch_size)
+    defaults: dict[str, Any] = {
+        "logger": False if folder is None else CSVLogger(folder, "logs"),
+        "log_every_n_steps": min(50, steps),
+        "enable_model_summary": False,
+        "num_sanity_val_steps": 0,
+        "gradient_clip_val": module.recipe.clip,
+    }
+    if module.validation is None:
+        defaults["limit_val_batches"] = 0
+    fixed: dict[str, Any] = {"max_epochs": module.recipe.epochs, "use_distributed_sampler": False}
+    trainer = Trainer(
+        **{**defaults, **settings},
+        **fixed,
+        callbacks=callbacks,
+        plugins=plugins,
+        enable_checkpointing=folder is not None,
+    )
+    if trainer.strategy.root_device.type == "cpu":
+        require_products(trainer.precision)
+    return trainer
+
+
+def _launched() -> dict[str, int]:
+    """How many processes torchrun has started, here and on all machines."""
+    if "LOCAL_WORLD_SIZE" not in os.environ:
+        return {"devices": 1}
+    here = int(os.environ["LOCAL_WORLD_SIZE"])
+    return {"devices": here, "num_nodes": max(1, int(os.environ["WORLD_SIZE"]) // here)}
+
+
+def _train(trainer: Any, module: "TrainingModule", last: Path | None) -> None:
+    """Train to the end, from the last checkpoint if there is one."""
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        trainer.fit(module, ckpt_path=last if last is not None and last.exists() else None, weights_only=True)
+    except SystemExit as stopped:
+        if not isinstance(stopped.__context__, KeyboardInterrupt):
+            raise
+        # Lightning makes an exit of it, and ignores Ctrl-C from then on.
+        signal.signal(signal.SIGINT, handler)
+        raise KeyboardInterrupt from stopped
+
+
+def _judged_before(trainer: Any, module: "TrainingModule") -> tuple[float, dict[str, Any]]:
+    """The score of the weights that training begins with, and these weights."""
+    trainer.validate(module, verbose=False)
+    return float(trainer.callback_metrics["validation"]), copy.deepcopy(module.model.state_dict())
+
+
+def _load_best(
+    module: "TrainingModule", folder: Path | None, before: tuple[float, dict[str, Any]] | None
+) -> dict[str, float] | None:
+    """Give the model its best weights, and say of which epoch they are; without validation the last ones stay."""
+    judged = [row for row in module.history if "validation" in row]
+    if not judged or folder is None:
+        return None
+    best = max(judged, key=lambda row: -math.inf if math.isnan(row["validation"]) else row["validation"])
+    if before is not None and not best["validation"] > before[0]:
+        module.model.load_state_dict(before[1])
+        return {"step": 0, "epoch": 0, "validation": before[0]}
+    state = torch.load(folder / "best.ckpt", map_location="cpu", weights_only=True)["state_dict"]
+    own = {name.removeprefix("model."): value for name, value in state.items() if name.startswith("model.")}
+    module.model.load_state_dict(own)
+    return {name: best[name] for name in ("step", "epoch", "validation")}
+
+
+@contextmanager
+def _undisturbed(model: nn.Module) -> Iterator[None]:
+    """The model's modes and the global generators come back as they were; Lightning says only what matters."""
+    log = logging.getLogger("lightning.pytorch")
+    level = log.level
+    devices = list(range(torch.cuda.device_count()))
+    with in_mode(model), torch.random.fork_rng(devices=devices), draws_noticed(), warnings.catch_warnings():
+        for message in _MEANT:
+            warnings.filterwarnings("ignore", message)
+        log.setLevel(logging.WARNING)
+        try:
+            yield
+        finally:
+            log.setLevel(level)

@@ -265,21 +265,19 @@ class HeldStep:
 
     def connect(self, total: Tensor) -> Tensor:
         """The same number, with the gradient of r·F(x + v) by the weights."""
-        asked: list[Any] = [self._outputs, *self._gradients]
-        found: tuple[Tensor | None, ...] = torch.autograd.grad(total, asked, retain_graph=True, allow_unused=True)
-        r = found[0]
-        directions = [torch.zeros_like(g) if v is None else v for g, v in zip(self._gradients, found[1:], strict=True)]
-        # A total may weigh the task, as parts of a batch do: that of c·L + λ·Ω is the gradient of c·r·F(x + v/c).
-        c = 0.0 if r is None else float(r.norm() / self._r.norm().clamp_min(torch.finfo(r.dtype).tiny))
+        found: tuple[Tensor | None, ...] = torch.autograd.grad(
+            total, self._gradients, retain_graph=True, allow_unused=True
+        )
+        directions = [torch.zeros_like(g) if v is None else v for g, v in zip(self._gradients, found, strict=True)]
         if self._first:
             signs = torch.Generator().manual_seed(0)
             self._second_pass([x * _signs(x, signs) for x in self._arguments.features])
-        products = self._second_pass([v / c for v in directions] if c else directions)
+        products = self._second_pass(directions)
         if not products:
             raise DisconnectedError(
                 "the model has no parameter that requires a gradient; unfreeze what should be trained."
             )
-        product = c * torch.stack([p.double() for p in products]).sum()
+        product = torch.stack([p.double() for p in products]).sum()
         # The total keeps its own graph, for what the task and the prior may train of their own.
         return total + (product - product.detach()).to(total.dtype)
 

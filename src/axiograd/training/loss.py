@@ -2,28 +2,26 @@
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils._pytree import tree_map_only
 
 from axiograd import priors
-from axiograd._calls import LinearTarget, read_call
+from axiograd._calls import LinearTarget, logits, read_call
+from axiograd._state import module_of, modules_behind, unwrap_parallel
 from axiograd._typing import Inputs, Target
 from axiograd.attribution import Attribution, Explanation, Gradient, InputXGradient, Saliency, XGradient
+from axiograd.attribution.passes import differentiate
 from axiograd.errors import ConfigurationError, DisconnectedError, TargetError
 from axiograd.homogeneity.remembered import certified
-from axiograd.priors.batch_mean import share_weights
-from axiograd.training.bound import Bound, output_shape
-from axiograd.training.checks import check_connected, check_parts
-from axiograd.training.distributed import refuse_what_loses_gradients, searches_its_graph
 from axiograd.training.held_step import HeldStep, NotHeldError
-from axiograd.training.schedules import Schedule, ensure_schedule, weight_at
-from axiograd.training.targets import Outputs, Residual, attribution_target as choose_target
-from axiograd.training.task import Task
+from axiograd.training.objective import Objective
+from axiograd.training.targets import Outputs, Residual, Task, attribution_target as choose_target
 
 #: Functions of the outputs' gradient, which the residual can be a target of.
 OF_THE_GRADIENT = (XGradient, InputXGradient, Gradient, Saliency)
@@ -43,11 +41,24 @@ class LossTerms:
     weight: float
 
 
-class AttributionLoss(nn.Module):
+@dataclass
+class Bound:
+    """A model with its method."""
+
+    model: Any
+    method: Any
+    #: Of one sample's outputs, by the shapes of one sample's inputs.
+    output_shapes: dict[tuple[torch.Size, ...], torch.Size] = field(default_factory=dict)
+    connected: bool = False
+    #: Why steps are differentiated twice: "" if they are not, None if that is not known yet.
+    why_twice: str | None = None
+
+
+class AttributionLoss(Objective):
     """L(F(x), y) + λ·Ω(A(F, x)) from one forward pass; `total.backward()` trains through both terms.
 
-    λ is `weight`, a number or a schedule step -> λ. Attributed is the true class (`outputs="target"`), each output, the
-    priors summed ("all"), a random combination of outputs with signs ±1 per sample ("random", for squared priors
+    λ is `weight`, a number or any function of the step. Attributed is the true class (`outputs="target"`), each output,
+    the priors summed ("all"), a random combination of outputs with signs ±1 per sample ("random", for squared priors
     unbiased for "all"), what the task still gets wrong ("residual", √C·r/‖r‖ with r = ∂L/∂F), or what the method takes
     without a target (None). Further keywords go to the method; a `generator` draws combinations and, for a method that
     draws, its references.
@@ -73,7 +84,7 @@ class AttributionLoss(nn.Module):
         self,
         task_loss: Callable[[Any, Any], Tensor],
         prior: Callable[..., Tensor],
-        weight: float | Schedule = 1.0,
+        weight: float | Callable[[int], float] = 1.0,
         method: Attribution | Callable[..., Any] = XGradient,
         *,
         outputs: Outputs = "target",
@@ -85,19 +96,19 @@ class AttributionLoss(nn.Module):
         super().__init__()
         if outputs not in {"target", "all", "random", "residual", None}:
             raise ConfigurationError(f'outputs must be "target", "all", "random", "residual" or None, got {outputs!r}.')
-        check_parts(task_loss, prior, method)
+        _check_parts(task_loss, prior, method, weight)
         if isinstance(method, Attribution) and method_arguments:
             raise ConfigurationError(f"{sorted(method_arguments)} cannot be given to a method that already exists.")
         self.task_loss = task_loss
         self.prior = prior
-        self.schedule = ensure_schedule(weight)
+        self.schedule = weight
         self.method = method
         self.outputs: Outputs = outputs
         self.of = of
         self.generator = generator
         self.double_backward = double_backward
         self.method_arguments = method_arguments
-        #: Calls in training mode so far, which the schedule counts by; kept in `state_dict`.
+        #: Calls in training mode so far, of which the weight is a function; kept in `state_dict`.
         self.step = 0
         self._bound: Bound | None = None
 
@@ -113,7 +124,12 @@ class AttributionLoss(nn.Module):
     @property
     def weight(self) -> float:
         """λ of the next step."""
-        return weight_at(self.schedule, self.step)
+        weight = float(self.schedule(self.step) if callable(self.schedule) else self.schedule)
+        if not abs(weight) <= priors.base.LARGEST_WEIGHT:
+            raise ConfigurationError(
+                f"the weight of the prior is {weight} at step {self.step}; it must be finite in float32."
+            )
+        return weight
 
     def forward(
         self,
@@ -126,6 +142,11 @@ class AttributionLoss(nn.Module):
         **prior_arguments: Any,
     ) -> LossTerms:
         """The terms of one batch; `attribution_target` overrides `outputs`."""
+        given: object = model
+        if not callable(given):
+            raise ConfigurationError(
+                f"the first argument is the model, got a {type(model).__name__}: call loss(model, inputs, target)."
+            )
         bound = self.bind(model)
         if self.training and not torch.is_grad_enabled():
             raise DisconnectedError(
@@ -199,9 +220,7 @@ class AttributionLoss(nn.Module):
         explanation: Explanation = method._explained(call, target)  # noqa: SLF001 (what `explain` is made of)
         prior = self.prior_of(self.pick(explanation.attributions), target, arguments)
         value = task(explanation.outputs)
-        share = share_weights()[0]  # of a batch that is computed in parts: another sum of the terms would come too late
-        own = prior if isinstance(self.prior, priors.Prior) else share * prior
-        total = step.connect(share * value + weight * own)
+        total = step.connect(value + weight * prior)
         shown = partial(tree_map_only, Tensor, _OnlyTotal.apply)
         return LossTerms(
             total, shown(value), shown(prior), shown(explanation.outputs), shown(explanation.attributions), weight
@@ -309,3 +328,114 @@ class _OnlyTotal(torch.autograd.Function):
             "a held step has the gradient of `total` alone; for gradients of task, prior, outputs or attributions, use "
             "AttributionLoss(..., double_backward=True)."
         )
+
+
+def output_shape(bound: Bound, inputs: Inputs, additional: Any = None) -> torch.Size:
+    """The shape of the outputs, by one look at a new model or at inputs of a new size, which leaves it as it was."""
+    layer = getattr(bound.method, "layer", None)
+    arguments = read_call(inputs, additional) if layer is None else read_call(inputs, additional, check=False)
+    values = [value for value in arguments.values() if isinstance(value, Tensor)]
+    batch = arguments.batch if layer is None else len(values[0])
+    size = tuple(value.shape[1:] for value in values)
+    if size not in bound.output_shapes:
+        method = Gradient(unwrap_parallel(bound.model), layer=layer)
+        call = method._call(inputs, None, None, additional, create_graph=True)  # noqa: SLF001 (a look as it makes them)
+        with method._guarded(call, preserve=True):  # noqa: SLF001
+            # With a backward pass: a model that cannot be differentiated by its inputs says so here.
+            score = lambda outputs: logits(outputs).reshape(call.arguments.batch, -1).sum(1)  # noqa: E731
+            outputs = differentiate(call.model, call.arguments, score, create_graph=False).outputs
+        bound.output_shapes[size] = logits(outputs).shape[1:]
+    return torch.Size([batch, *bound.output_shapes[size]])
+
+
+def _check_parts(task_loss: Any, prior: Any, method: Any, weight: Any) -> None:
+    """Raise for a class where an object is meant, for names, and for arguments in another order."""
+    if isinstance(task_loss, priors.Prior):
+        raise ConfigurationError(
+            f"task_loss is the prior {type(task_loss).__name__}; the order is AttributionLoss(task_loss, prior)."
+        )
+    for what, value in (("task_loss", task_loss), ("prior", prior)):
+        if isinstance(value, type):
+            raise ConfigurationError(f"{what} is the class {value.__name__}; pass an instance, {value.__name__}(...).")
+    if isinstance(prior, str):
+        known = [name for name, one in vars(priors).items() if isinstance(one, type) and issubclass(one, priors.Prior)]
+        near = [name for name in known if name.lower() == prior.lower().replace("_", "")] or ["L1"]
+        raise ConfigurationError(
+            f"prior must be a Prior object such as axiograd.priors.{near[0]}(), got the string {prior!r}. "
+            f"There are {', '.join(sorted(known))}."
+        )
+    for what, value, example in (
+        ("task_loss", task_loss, "torch.nn.functional.cross_entropy"),
+        ("prior", prior, "axiograd.priors.L1()"),
+        ("method", method, "axiograd.XGradient"),
+    ):
+        if not callable(value) and not isinstance(value, Attribution):
+            raise ConfigurationError(f"{what} is {value!r}, which cannot be called; pass for example {example}.")
+    if isinstance(weight, str) or not (callable(weight) or isinstance(weight, int | float | Tensor)):
+        raise ConfigurationError(f"weight={weight!r}: it must be a number, or a function from the step to a number.")
+
+
+def check_connected(prior: Tensor, model: Any) -> None:
+    """Raise unless some parameter has a gradient from the prior: else training would silently ignore it."""
+    module = module_of(model)
+    parameters = [] if module is None else [p for p in module.parameters() if p.requires_grad]
+    if module is not None and not parameters:
+        raise DisconnectedError("the model has no parameter that requires a gradient; unfreeze what should be trained.")
+    if not prior.requires_grad:
+        raise DisconnectedError(
+            "the prior has no gradient: the attributions are detached, by the method, by the model or by the prior."
+        )
+    if module is None:  # a function keeps its parameters to itself
+        return
+    try:
+        gradients = torch.autograd.grad(prior, parameters, retain_graph=True, allow_unused=True)
+    except RuntimeError as error:
+        raise DisconnectedError(f"the prior cannot be differentiated by the parameters: {error}") from error
+    if all(gradient is None for gradient in gradients):
+        raise DisconnectedError(
+            f"the prior's gradient reaches none of the {len(parameters)} trainable parameters, so it trains nothing: "
+            "the attributions have a graph that stops before the model (Captum's do); use a method of axiograd."
+        )
+
+
+def refuse_what_loses_gradients(model: object) -> None:
+    """Raise for wrappers that take the input gradient inside a step for the backward pass that they wait for.
+
+    DDP with a static graph then skips its all-reduce, and a sharded model frees its weights: both without an error.
+
+    >>> refuse_what_loses_gradients(nn.Linear(2, 2))
+    """
+    instead = "a prior needs the input's gradient inside the step: use DistributedDataParallel without static_graph."
+    for root in modules_behind(model) if callable(model) else ():
+        if _is_sharded(root):
+            raise ConfigurationError(f"the model is sharded, and would lose its weights' gradients; {instead}")
+        for name, module in root.named_modules():
+            if isinstance(module, DistributedDataParallel) and module.static_graph:
+                where = f" ({name})" if name else ""
+                raise ConfigurationError(
+                    f"the model{where} is wrapped in DistributedDataParallel with static_graph=True, which would skip "
+                    f"its all-reduce; {instead}"
+                )
+
+
+def searches_its_graph(model: object) -> str | None:
+    """Why the model's wrapper needs the graph that autograd makes of a whole forward pass; None if it does not.
+
+    >>> searches_its_graph(nn.Linear(2, 2))
+    """
+    modules = model.modules() if isinstance(model, nn.Module) else ()
+    if any(isinstance(module, DistributedDataParallel) and module.find_unused_parameters for module in modules):
+        return "DistributedDataParallel looks for unused parameters in the graph"
+    return None
+
+
+def _is_sharded(module: nn.Module) -> bool:
+    """Whether the parameters are cut into pieces that live on different ranks (FSDP)."""
+    if any(hasattr(parameter, "full_tensor") for parameter in module.parameters()):
+        return True
+    if not torch.distributed.is_available():
+        return False
+    from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+
+    # After a forward pass, the parameters of the outermost one are still whole.
+    return any(isinstance(part, FSDPModule | FullyShardedDataParallel) for part in module.modules())

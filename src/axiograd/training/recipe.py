@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import Any, Literal, Self
 
 import torch
@@ -21,8 +21,7 @@ class Recipe:
         constant: f = 1,    step: f = step_factor^⌊e / step_epochs⌋,    cosine: f = ½(1 + cos(π·e / epochs)).
 
     `scalar_lr_factor` multiplies it for parameters whose name ends in a word with "bias" or "scale".
-    `mixup` is the α of Beta(α, α), `clip` the largest norm that the gradient may have. A batch is computed in
-    `accumulate` parts, whose gradients add up to that of the batch: less memory, the same step.
+    `mixup` is the α of Beta(α, α), `clip` the largest norm that the gradient may have.
 
     >>> recipe = Recipe.preset("fixup_resnet50", epochs=10)
     >>> recipe.lr, recipe.schedule, recipe.mixup
@@ -43,27 +42,21 @@ class Recipe:
     mixup: float = 0.0
     clip: float | None = None
     scalar_lr_factor: float = 1.0
-    accumulate: int = 1
 
     def __post_init__(self) -> None:
         _one_of("optimizer", self.optimizer, ("sgd", "adam"))
         _one_of("schedule", self.schedule, ("constant", "step", "cosine"))
-        for name in ("epochs", "batch_size", "step_epochs", "accumulate"):
+        for name in ("epochs", "batch_size", "step_epochs"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ConfigurationError(f"recipe: {name} is {value!r}; it must be a whole number of 1 or more.")
-        for name in ("lr", "step_factor", "scalar_lr_factor", "clip"):
-            value = getattr(self, name)
-            if value is not None and not (_is_number(value) and value > 0):
-                raise ConfigurationError(f"recipe: {name} is {value!r}; it must be a positive number.")
-        for name in ("momentum", "weight_decay", "mixup"):
-            value = getattr(self, name)
-            if not (_is_number(value) and value >= 0):
-                raise ConfigurationError(f"recipe: {name} is {value!r}; it must be a number of 0 or more.")
+        lr: Any = self.lr
+        if not (isinstance(lr, int | float) and 0 < lr < math.inf):
+            raise ConfigurationError(f"recipe: lr is {self.lr!r}; it must be a positive number.")
 
     @classmethod
     def preset(cls, name: str, **overrides: Any) -> Self:
-        """The named recipe, with some of its settings replaced.
+        """One of the paper's recipes, with some of its settings replaced.
 
         >>> Recipe.preset("alexnet", epochs=3).epochs
         3
@@ -89,31 +82,6 @@ class Recipe:
             )
         return value
 
-    def replace(self, **overrides: Any) -> Self:
-        """The same recipe with some settings replaced."""
-        return replace(self, **overrides)
-
-    @property
-    def words(self) -> str:
-        """The recipe as one writes it down.
-
-        >>> Recipe(epochs=40).words
-        'sgd at 0.01, times 0.1 every 30 epochs, 40 epochs, batches of 256, weight decay 0.0001'
-        """
-        steps = f"times {self.step_factor:g} every {self.step_epochs} epochs"
-        said = [
-            f"{self.optimizer} at {self.lr:g}",
-            steps if self.schedule == "step" else f"{self.schedule} schedule",
-            f"{self.epochs} epochs, batches of {self.batch_size}, weight decay {self.weight_decay:g}",
-        ]
-        if self.scalar_lr_factor != 1:
-            said.append(f"biases and scales at {self.scalar_lr_factor:g} of the rate")
-        if self.mixup:
-            said.append(f"mixup {self.mixup:g}")
-        if self.clip is not None:
-            said.append(f"gradients clipped to norm {self.clip:g}")
-        return ", ".join(said)
-
     def lr_factor(self, epochs_done: float) -> float:
         """f(e), by which the initial learning rate is multiplied."""
         if self.schedule == "step":
@@ -123,7 +91,7 @@ class Recipe:
         return 1.0
 
     def build_optimizer(self, named_parameters: Iterable[tuple[str, nn.Parameter]]) -> torch.optim.Optimizer:
-        """The optimizer over the parameters that require gradients; each group remembers its `base_lr`."""
+        """The optimizer over the parameters that require gradients."""
         plain: list[nn.Parameter] = []
         scalar: list[nn.Parameter] = []
         for name, parameter in named_parameters:
@@ -132,21 +100,11 @@ class Recipe:
                 (scalar if "bias" in word or "scale" in word else plain).append(parameter)
         if not plain and not scalar:
             raise ConfigurationError("no parameter of the model requires a gradient; there is nothing to train.")
-        groups = [
-            {"params": members, "lr": lr, "base_lr": lr}
-            for members, lr in ((plain, self.lr), (scalar, self.lr * self.scalar_lr_factor))
-            if members
-        ]
+        rates = ((plain, self.lr), (scalar, self.lr * self.scalar_lr_factor))
+        groups = [{"params": members, "lr": lr} for members, lr in rates if members]
         if self.optimizer == "adam":
             return torch.optim.Adam(groups, lr=self.lr, weight_decay=self.weight_decay)
         return torch.optim.SGD(groups, lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay)
-
-    def set_lr(self, optimizer: torch.optim.Optimizer, epochs_done: float) -> float:
-        """Set every group to its base_lr·f(e) and return lr·f(e)."""
-        factor = self.lr_factor(epochs_done)
-        for group in optimizer.param_groups:
-            group["lr"] = group["base_lr"] * factor
-        return self.lr * factor
 
 
 #: Appendix B.1 of the paper. The Fixup authors' published code trains biases and scales at a tenth of lr.
@@ -155,10 +113,6 @@ PRESETS: dict[str, dict[str, Any]] = {
     "vgg16": {},
     "fixup_resnet50": {"lr": 0.1, "schedule": "cosine", "mixup": 0.7, "scalar_lr_factor": 0.1},
 }
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _one_of(what: str, value: object, known: Iterable[str]) -> None:

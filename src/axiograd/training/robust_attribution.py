@@ -61,6 +61,7 @@ class RobustAttribution(Objective):
         n_steps: int = 5,
         bounds: tuple[float, float] | None = (0.0, 1.0),
     ) -> None:
+        super().__init__()
         if not epsilon > 0:
             raise ConfigurationError(f"epsilon={epsilon}: the radius in which inputs move must be positive.")
         weights = {"x_gradient": x_gradient, "integrated_gradients": integrated_gradients, "loss": loss}
@@ -75,7 +76,8 @@ class RobustAttribution(Objective):
         self.x_gradient, self.integrated_gradients, self.loss = x_gradient, integrated_gradients, loss
         self._method: XGradient | None = None
 
-    def __call__(self, model: Callable[..., Any], inputs: Any, target: Any, **arguments: Any) -> RobustTerms:
+    def forward(self, model: Callable[..., Any], inputs: Any, target: Any, **arguments: Any) -> RobustTerms:
+        """The terms of one batch."""
         if arguments or not isinstance(inputs, Tensor) or not isinstance(target, Tensor):
             given = ", ".join(arguments) or f"inputs {type(inputs).__name__} and target {type(target).__name__}"
             raise InputError(

@@ -5,17 +5,46 @@ from typing import Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from axiograd._calls import logits
 from axiograd._typing import Target
 from axiograd.attribution import LinearTarget
-from axiograd.errors import TargetError
-from axiograd.training.task import Task
+from axiograd.errors import ConfigurationError, TargetError
 
 #: "target": the true class; "all": each output; "random": a random combination; "residual": what the task still gets
 #: wrong; None: what the method takes unasked.
 Outputs: TypeAlias = Literal["target", "all", "random", "residual"] | None
+
+
+class Task:
+    """L(outputs, target) as a function of the outputs.
+
+    >>> task = Task(torch.nn.functional.mse_loss, torch.tensor([1.0]))
+    >>> outputs = torch.tensor([3.0], requires_grad=True)
+    >>> task(outputs), task.gradient(outputs, outputs)
+    (tensor(4., grad_fn=<MseLossBackward0>), tensor([4.]))
+    """
+
+    def __init__(self, task_loss: Callable[[Any, Any], Tensor], target: Any) -> None:
+        self._task_loss, self._target = task_loss, target
+        self._known: tuple[Any, Tensor] | None = None
+        self._gradient: tuple[Tensor, Tensor | None] | None = None
+
+    def __call__(self, outputs: Any) -> Tensor:
+        if self._known is None or self._known[0] is not outputs:
+            value: Any = self._task_loss(outputs, self._target)
+            if not isinstance(value, Tensor) or value.ndim > 0:
+                what = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+                raise ConfigurationError(f"the task loss must be a scalar (take its mean), got {what}.")
+            self._known = outputs, value
+        return self._known[1]
+
+    def gradient(self, outputs: Any, tensor: Tensor) -> Tensor | None:
+        """r = ∂L/∂F, by one tensor of the outputs; None if the loss does not depend on it."""
+        if self._gradient is None or self._gradient[0] is not tensor:
+            (r,) = torch.autograd.grad(self(outputs), [tensor], retain_graph=True, allow_unused=True)
+            self._gradient = tensor, r
+        return self._gradient[1]
 
 
 def attribution_target(
@@ -110,31 +139,8 @@ class Residual(LinearTarget):
         return u.detach()
 
 
-def output_weights(target: Target, shape: torch.Size, device: torch.device) -> Tensor:
-    """The weights w [n, batch, n_outputs] with which n attributed scalars per sample are sums of outputs.
-
-    >>> output_weights(torch.tensor([1]), torch.Size([1, 2]), torch.device("cpu"))
-    tensor([[[0., 1.]]])
-    """
-    batch, n_outputs = shape[0], shape.numel() // shape[0]
-    if target is None and n_outputs == 1:
-        return torch.ones(1, batch, 1, device=device)
-    if isinstance(target, LinearTarget):
-        return target.weights.to(device).reshape(-1, n_outputs).expand(batch, n_outputs)[None]
-    if isinstance(target, str):
-        return torch.eye(n_outputs, device=device)[:, None].expand(n_outputs, batch, n_outputs)
-    if isinstance(target, int):
-        target = torch.tensor(target)
-    if isinstance(target, Tensor) and not target.is_floating_point() and len(shape) == 2:  # noqa: PLR2004
-        indices = target.to(device, torch.long).reshape(-1).expand(batch)
-        return F.one_hot(indices, n_outputs).to(torch.get_default_dtype())[None]
-    raise TargetError(f"target {target!r} is not a weighted sum of outputs of shape {tuple(shape)}.")
-
-
 def _true_output(target: Any, shape: torch.Size) -> Target:
     n_outputs = shape.numel() // shape[0]
-    if callable(target):
-        return _linearised(target, shape)
     if (
         isinstance(target, Tensor)
         and not (target.is_floating_point() or target.dtype == torch.bool)
@@ -148,15 +154,3 @@ def _true_output(target: Any, shape: torch.Size) -> Target:
         f'outputs of shape {tuple(shape)}; use outputs="all" or outputs="random", or say which output with '
         "attribution_target=..."
     )
-
-
-def _linearised(target: Any, shape: torch.Size) -> LinearTarget:
-    """A linear function of the outputs, as a mixed target is, by its weights: they are its gradient."""
-    probe = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    with torch.enable_grad():
-        outputs = probe.to(getattr(target, "device", None)).requires_grad_()
-        selected = target(outputs)
-        (weights,) = torch.autograd.grad(selected.sum(), outputs)
-    if not torch.allclose(selected.detach(), (weights * probe).flatten(1).sum(1)):
-        raise TargetError(f"the target {target!r} is not linear in the outputs; pass it as attribution_target=...")
-    return LinearTarget(weights.to(torch.get_default_dtype()))

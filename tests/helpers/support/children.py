@@ -9,7 +9,7 @@ from pathlib import Path
 PRELOAD = [
     *("support.training_run", "support.training_ranks", "support.prior_steps", "support.killable", "support.scale"),
     "support.studio_model",
-    *("lightning.fabric", "torch.utils.tensorboard", "safetensors.torch", "rich.progress", "pyarrow.parquet"),
+    *("lightning.pytorch", "axiograd.training.module", "safetensors.torch", "rich.progress", "pyarrow.parquet"),
     "axiograd.studio.worker",
 ]
 START = "forkserver"

@@ -1,6 +1,5 @@
 """A small training run that other processes do and tests interrupt."""
 
-import contextlib
 import os
 import random
 import signal
@@ -13,23 +12,23 @@ import torch
 from torch import nn
 
 from axiograd.attribution import InputXGradient
-from axiograd.training import Recipe, fit
-from axiograd.training.loss import AttributionLoss
-from axiograd.training.schedules import LinearWarmup
+from axiograd.training import AttributionLoss, Recipe, fit
 
 
 class Augmented(torch.utils.data.Dataset):
-    """Draws from all three global generators, as users' augmentations do."""
+    """Draws from all three global generators, as users' augmentations do, and counts what is read."""
 
     def __init__(self, n=48):
         generator = torch.Generator().manual_seed(5)
         self.x = torch.randn(n, 4, generator=generator)
         self.y = (self.x[:, 0] > 0).long()
+        self.reads = 0
 
     def __len__(self):
         return len(self.x)
 
     def __getitem__(self, index):
+        self.reads += 1
         numpy = torch.as_tensor(np.random.random(4), dtype=torch.float32)  # noqa: NPY002 - the global one is meant
         noise = torch.randn(4) + random.random() + numpy
         return self.x[index] + 0.1 * noise, self.y[index]
@@ -39,7 +38,7 @@ class Slow(nn.Module):
     """Takes its time, so that there are moments in which to be killed."""
 
     def forward(self, x):
-        time.sleep(float(os.environ.get("SLEEP", "0")))  # how long it takes is no part of what the run is
+        time.sleep(float(os.environ.get("SLEEP", "0")))
         return x
 
 
@@ -52,57 +51,53 @@ def make_loss():
     def prior(attributions):
         return attributions.square().mean()
 
-    method = {"method": InputXGradient, "outputs": "random"}
-    return AttributionLoss(nn.functional.cross_entropy, prior, weight=LinearWarmup(2.0, steps=10), **method)
+    def warmed_up(step):
+        return 2 * min(step / 10, 1)
+
+    return AttributionLoss(nn.functional.cross_entropy, prior, warmed_up, InputXGradient, outputs="random")
 
 
-def train(out, *, optimizer="sgd", epochs=4, num_workers=0, **settings):
-    """Four epochs of six steps with everything on: augmentation, dropout, a scheduled prior, validation."""
-    settings.setdefault("checkpoint_steps", 4)
-    settings.setdefault("recipe", Recipe(optimizer=optimizer, lr=0.05, epochs=epochs, batch_size=8, schedule="cosine"))
+def train(out, *, epochs=4, num_workers=0, **settings):
+    """Epochs of six steps with everything on: augmentation, dropout, a scheduled prior, validation."""
     data = Augmented()
+    recipe = Recipe(optimizer="adam", lr=0.05, epochs=epochs, batch_size=8, schedule="cosine", weight_decay=0.0)
+    settings = {"recipe": recipe, "seed": 11, **settings}
     return fit(
         make_model(),
         data,
-        loss=make_loss(),
+        make_loss(),
         validation=(data.x, data.y),
         out=out,
-        seed=11,
         num_workers=num_workers,
-        log_steps=2,
         progress=False,
         accelerator="cpu",
         **settings,
     )
 
 
-def train_in_child(out, seconds, started, said=os.devnull):
+def train_in_child(out, seconds):
     torch.set_num_threads(1)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # shells ignore it in the background
     os.environ["SLEEP"] = str(seconds)
-    Path(started).touch()
-    with Path(said).open("w") as file, contextlib.redirect_stderr(file):
-        try:
-            train(out)
-        except KeyboardInterrupt:
-            sys.exit(128 + signal.SIGINT)
+    try:
+        train(out)
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
 
 
-def die_while_writing(out, file_number, share):
-    """Train, and be killed when a share of a checkpoint file's bytes is written."""
+def die_while_writing(out, number):
+    """Train, and be killed in the middle of the bytes of a checkpoint."""
     torch.set_num_threads(1)
-    written, write = 0, Path.write_bytes
+    written, save = 0, torch.save
 
-    def write_and_die(path: Path, data: bytes) -> None:
+    def save_and_die(checkpoint, path):
         nonlocal written
-        if not path.parent.name.startswith("tmp-step-"):
-            write(path, data)
-            return
+        save(checkpoint, path)
         written += 1
-        with path.open("wb") as file:
-            file.write(data if written < file_number else data[: int(share * len(data))])
-        if written == file_number:
+        if written == number:
+            data = Path(path).read_bytes()
+            Path(path).write_bytes(data[: len(data) // 2])
             os.kill(os.getpid(), signal.SIGKILL)
 
-    Path.write_bytes = write_and_die
+    torch.save = save_and_die
     train(out)
