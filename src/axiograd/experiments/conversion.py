@@ -169,7 +169,7 @@ def plan(setting: Setting) -> Plan:
     work.sort(key=lambda one: one.key.get("form") in {"distilled", "taught"})
     names = "; ".join(dict.fromkeys(data_of(subject, setting).name for subject in subjects))
     settings = {"seed": setting.seed, "steps": STEPS, "masked_steps": MASKED_STEPS, "contrast": CONTRAST}
-    return Plan.of(names, {**settings, "distillation": RECIPE.words, "scale": setting.scale}, work)
+    return Plan.of(names, {**settings, "distillation": str(RECIPE), "scale": setting.scale}, work)
 
 
 def table(records: Records) -> Table:
