@@ -41,10 +41,6 @@ class StorageError(AxiogradError):
     """Stored attributions or checkpoints are damaged or belong to another run."""
 
 
-class ProcessLostError(AxiogradError):
-    """A process of a run on several has ended, and the others cannot continue without it."""
-
-
 class DataMissingError(AxiogradError):
     """A data set or weights file is not where it was looked for."""
 

@@ -106,7 +106,7 @@ def test_factories_of_ones_own():
     assert isinstance(build_model(config)[0], nn.Linear)
     assert build_loss(config) is F.cross_entropy
     wrong = parse_config({**LEAST, "model": {"name": "support.tables:two_clouds", "options": {"n": 4}}})
-    with pytest.raises(ConfigurationError, match=r"made a \w+: expected a torch\.nn\.Module"):
+    with pytest.raises(ConfigurationError, match=r"must make a torch\.nn\.Module, not TensorData"):
         build_model(wrong)
     wrong = parse_config({**LEAST, "data": {"name": "torch.nn:Identity", "train": {}}})
     with pytest.raises(ConfigurationError, match="gave a Identity, not a data set"):

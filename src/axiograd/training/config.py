@@ -40,8 +40,8 @@ _IMAGE = 3
 class ConvertConfig:
     """The model is made an X-DNN by `axiograd.to_xdnn` before it is trained, on so many of the training samples."""
 
-    how: str | None = None
-    examples: int = 64
+    how: Literal["auto", "strip", "carry", "calibrate", "lift"] = "auto"
+    examples: int = 256
 
 
 @dataclass(frozen=True)
@@ -229,8 +229,7 @@ def build_model(config: TrainingConfig, data: Any = None) -> tuple[nn.Module, Co
             return model.train(), None
         if data is None:
             raise ConfigurationError("the conversion needs examples, which are samples of the training data.")
-        how = {} if chosen.convert.how is None else {"how": chosen.convert.how}
-        conversion = to_xdnn(model, _examples(data, chosen.convert.examples), **how)  # type: ignore[arg-type]
+        conversion = to_xdnn(model, _examples(data, chosen.convert.examples), how=chosen.convert.how)
         return conversion.model.train(), conversion
 
 

@@ -70,7 +70,8 @@ class TrainingModule(LightningModule):
         """This rank's part of the samples, in another order in every epoch."""
         batches = self._loader(self.data, shuffle=True)
         # Lightning starts the workers of the first epoch, which may be that of a resumed run, before the epoch.
-        self._begin(batches, self.trainer.fit_loop.epoch_progress.current.processed)  # type: ignore[attr-defined]
+        progress: Any = self.trainer.fit_loop.epoch_progress.current
+        self._begin(batches, progress.processed)
         return batches
 
     def val_dataloader(self) -> DataLoader[Batch]:
