@@ -97,7 +97,7 @@ def test_missing_files_are_3(mine, tmp_path):
 def test_output_that_cannot_be_written_is_3(mine, photos, tmp_path):
     (tmp_path / "file").write_text("in the way")
     for arguments in (
-        ("convert", f"{mine}:build", "-o", tmp_path / "file" / "x.safetensors"),
+        ("convert", f"{mine}:build", "--how", "strip", "-o", tmp_path / "file" / "x.safetensors"),
         ("explain", f"{mine}:build", photos / "cat", "-m", "gradient", "-o", tmp_path / "file", "--size", "16"),
         ("demo", "--images", "8", "--out", tmp_path / "file"),
     ):
@@ -155,7 +155,7 @@ def test_an_interruption_leaves_nothing_half_written(mine, photos, tmp_path, num
         "pathlib.Path.write_bytes = slow\n"
     )
     out = tmp_path / "out"
-    command = [sys.executable, "-m", "axiograd", "convert", f"{tmp_path / 'slow.py'}:build"]
+    command = [sys.executable, "-m", "axiograd", "convert", f"{tmp_path / 'slow.py'}:build", "--how", "strip"]
     # Where the tests run in the background, SIGINT is ignored, and children inherit that.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

@@ -115,7 +115,7 @@ def test_workers_in_another_folder_find_the_files(mine, photos, tmp_path, monkey
     pixels = torch.rand(3, 3, 16, 16).numpy()
     np.save("rows.npy", pixels)
     pq.write_table(pa.table({"image": [one.tolist() for one in pixels]}), "hub.parquet")
-    made = axiograd("convert", f"{mine.name}:build", "--how", "lift", "--shape", "3,16,16", "-o", "lifted.safetensors")
+    made = axiograd("convert", f"{mine.name}:build", "--how", "strip", "--shape", "3,16,16", "-o", "lifted.safetensors")
     assert made.code == 0, made.err
     errors = []
 
