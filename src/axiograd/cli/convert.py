@@ -292,8 +292,8 @@ def _show(
     output: Output, before: Certificate, conversion: Conversion, source: str, agreement: Agreement | None
 ) -> None:
     """What it costs comes first, then what was changed, and the proof last."""
-    head, tail = str(conversion).splitlines(), []
-    head, tail = head[: 1 + len(conversion.tried)], head[1 + len(conversion.tried) :]
+    lines, costs = str(conversion).splitlines(), 1 + len(conversion.tried)
+    head, tail = lines[:costs], lines[costs:]
     output.say(head[0], style="bold")
     for line in [*head[1:], *([] if agreement is None else [in_words(agreement)])]:
         output.say(line)
