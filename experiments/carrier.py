@@ -119,7 +119,8 @@ def run(*, quick: bool) -> lab.Result:
             f"Biases and batch norms' means and shifts carried, {FITTED} images for m̄, nothing fitted; other images "
             f"judge ({', '.join(f'{photos.NETWORKS[n].label} {s[0]}' for n, s in judged.items())}). Gains are areas "
             "under the masking curves of one gradient above those of random attributions, in logits of the original "
-            "network on which they are judged, more is better. The caps of ReLU6 stay as they are."
+            "network on which they are judged, more is better. The caps of ReLU6 stay as they are; "
+            "in linear layers m is always mean |h|."
         ),
         data=photos.DATA + "; Tiny ImageNet, 20 classes",
         seed="0",

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
-from axiograd.errors import ConfigurationError
+from axiograd.errors import ConfigurationError, InputError
 
 
 def mean_size(x: Tensor) -> Tensor:
@@ -97,8 +97,8 @@ class CarriedLinear(nn.Linear):
 
     typical: Tensor
 
-    def __init__(self, in_features: int, out_features: int) -> None:
-        super().__init__(in_features, out_features)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self.register_buffer("typical", torch.ones(()))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -109,7 +109,6 @@ class _CarriedConv(_ConvNd):
     """W ∗ x + b·m(W ∗ x)/m̄, with the keys of a convolution and `typical`."""
 
     typical: Tensor
-    bias: Tensor
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -117,7 +116,7 @@ class _CarriedConv(_ConvNd):
 
     def forward(self, x: Tensor) -> Tensor:
         made: Tensor = self._conv_forward(x, self.weight, None)
-        return carry(made, over_channels(self.bias, made), self.typical)
+        return carry(made, None if self.bias is None else over_channels(self.bias, made), self.typical)
 
 
 class CarriedConv1d(_CarriedConv, nn.Conv1d):
@@ -141,8 +140,8 @@ class CarriedBatchNorm(nn.Module):
     """BatchNorm whose mean and shift are carried: y = γ·(x − μ·c)/√(v + ε) + β·c, c = m(x)/m̄.
 
     In train mode μ, v and m̄ are those of the batch, in eval mode running means, as in BatchNorm; so it is of degree 1
-    and piecewise linear in eval mode. For a prior on attributions put it there, like every batch norm: what a sample is
-    attributed must not depend on the others in its batch.
+    and piecewise linear in eval mode. Train with an attribution prior in eval mode, as with any batch norm: the
+    attribution of one sample must not depend on the rest of the batch.
 
     >>> norm, x = CarriedBatchNorm(4).eval(), torch.randn(8, 4, 5, 5)
     >>> torch.allclose(norm(3 * x), 3 * norm(x), atol=1e-5)
@@ -172,9 +171,14 @@ class CarriedBatchNorm(nn.Module):
         size = mean_size(x)
         mean, variance, typical = self.running_mean, self.running_var, self.running_size
         if self.training:
+            values = x.numel() // x.shape[1]
+            if values < 2:  # noqa: PLR2004
+                raise InputError(
+                    f"batch norm in train mode needs more than one value per channel, got {tuple(x.shape)}."
+                )
             variance, mean = torch.var_mean(x, [d for d in range(x.dim()) if d != 1], correction=0)
-            typical = size.mean()
-            self._update(mean, variance, typical, x.numel() // x.shape[1])
+            typical = size.mean().clamp_min(torch.finfo(x.dtype).tiny)
+            self._update(mean, variance, typical, values)
         scale = torch.rsqrt(variance + self.eps)
         if self.weight is not None:
             scale = self.weight * scale

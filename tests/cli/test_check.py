@@ -71,7 +71,7 @@ def test_a_users_zero_biases_are_pointed_out(tmp_path):
     (tmp_path / "zero.py").write_text(source)
     yes = run(app, ["check", f"{tmp_path / 'zero.py'}:model"])
     assert yes.exit_code == 0
-    assert "1 biases are zero at present, as bias" in yes.stderr
+    assert "Biases that are zero now: 1, as bias" in yes.stderr
 
 
 def test_a_part_that_is_called_module_is_loaded(tmp_path):

@@ -142,7 +142,7 @@ def test_examples_set_the_scale(mine, table, tmp_path):
     options = ("--examples", table, "--drop", "id,ill", "--missing", "zero")
     done = axiograd("convert", f"{mine}:normalised", "-o", file, "--how", "lift", *options)
     assert done.code == 0, done.err
-    assert "of its attributions (" in done.out
+    assert "of this map (" in done.out
     rows = torch.tensor([[30, 70, 60, 0], [50, 80, 70, 200], [70, 60, 90, 400.0]])
     assert float(load_file(file)["radius"]) == pytest.approx(float(rows.square().mean().sqrt()))
 
@@ -183,7 +183,7 @@ def test_weights_are_fitted_to_the_examples(tmp_path, monkeypatch):
     # Named, the paper's way loses answers here, and says so.
     done = axiograd("convert", *call, "--how", "strip")
     assert done.code == 0, done.err
-    assert "Not what it was: convert with --how auto or calibrate" in done.out
+    assert "Predictions changed: convert with --how auto or calibrate" in done.out
 
 
 def test_probabilities_are_no_logits(mine, tmp_path):

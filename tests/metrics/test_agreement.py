@@ -32,3 +32,9 @@ def test_an_x_dnn_agrees_with_itself_and_stays_as_it_was():
     torch.testing.assert_close(found.correlation, torch.ones(5).double(), atol=1e-5, rtol=0)
     assert net.training
     assert str(found).startswith("correlation 1.00 (1.00 to 1.00), rank correlation")
+
+
+def test_a_lift_around_a_baseline():
+    net, x = nn.Sequential(nn.Linear(12, 20), nn.ReLU(), nn.Linear(20, 3)).eval(), torch.randn(5, 12)
+    found = agreement(axiograd.to_xdnn(net, x, how="lift", baseline=0.5), x)
+    assert bool((found.correlation > 0).all())

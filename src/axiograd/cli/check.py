@@ -57,7 +57,7 @@ def check(
 
     With --bias the paper's question first: what would removing the biases cost? On real examples, of which one half
     makes the conversions and the other judges them: how much of the output the biases carry, by layer and class, and
-    what is left of the answers by strip, calibrated strip and lift; exit code 0.
+    what is left of the answers by strip, carry, calibrate and lift; exit code 0.
 
     An exported file (.onnx, .pt2) says what it is, and whether it was modified; exit code 1 if it is not.
 
@@ -92,15 +92,29 @@ def check(
         x, certificate = certify_on_random(model, shape)
         output.answer(certificate.to_json())
         show_certificate(output.console, certificate, every=every)
-        zero = [name for name, p in model.named_parameters() if name.endswith("bias") and not p.any()]
+        zero = _zero_biases(model)
         if certificate.ok and zero:
-            output.note(f"{len(zero)} biases are zero at present, as {zero[0]}; once trained, they would break it.")
+            output.note(f"Biases that are zero now: {len(zero)}, as {zero[0]}; once trained, they would break it.")
         if not certificate.ok and not _BEYOND_CONVERSION & {each.kind for each in certificate.violations}:
-            output.note(f"Make it one: {suggestion(context.params, 'convert', **_for_conversion(x, shape))}")
-            prepared = given.prepared(options.PixelOptions(preprocess))
+            needed = _for_conversion(x, shape)
+            output.note(f"Make it one: {suggestion(context.params, 'convert', **needed)}")
+            prepared = given.prepared(options.PixelOptions(preprocess, size=needed.get("size")))
             if x.dim() == _IMAGES and prepared.guessed:
-                output.note(f"It prepares images so: {prepared}.")
+                output.note(f"Images will be prepared like this: {prepared}.")
     raise typer.Exit(0 if certificate.ok else 1)
+
+
+def _zero_biases(model: nn.Module) -> list[str]:
+    """Biases that are zero and that nothing carries."""
+    return [
+        name
+        for name, parameter in model.named_parameters()
+        if name.endswith("bias") and not parameter.any() and not _is_carried(model, name)
+    ]
+
+
+def _is_carried(model: nn.Module, name: str) -> bool:
+    return type(model.get_submodule(name.rpartition(".")[0])).__module__ == "axiograd.layers"
 
 
 def _for_conversion(x: Tensor, shape: str | None) -> dict[str, Any]:

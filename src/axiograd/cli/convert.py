@@ -130,9 +130,9 @@ def convert(
             output.warn("Warning", note)
         if pixels is not None and pixels.guessed:
             output.warn(
-                "Images were prepared by a guess",
-                f"{pixels.transform}. If the network was trained with others, all of this is about the wrong inputs: "
-                "say --preprocess, or --mean and --std.",
+                "Preprocessing was guessed",
+                f"{pixels.transform}. If the network was trained with another one, these results do not apply: "
+                "pass --preprocess, or --mean and --std.",
             )
         card = _write_card(out, conversion, spec=spec, source=source, agreement=found, code=code)
         output.say(f"\nWritten to {out}, with a card, {card.name}. Load it in Python:\n", style="bold")
@@ -199,7 +199,7 @@ def in_words(found: Agreement) -> str:
     'its X-Gradient is close to Integrated Gradients of the original'
     """
     degrees = ((0.9, "is close to"), (0.6, "is similar to"), (0.3, "has something in common with"))
-    words = next((words for least, words in degrees if found.correlation.mean() >= least), "is not")
+    words = next((words for least, words in degrees if found.correlation.mean() >= least), "is unlike")
     return f"its X-Gradient {words} Integrated Gradients of the original: {found}"
 
 
@@ -298,7 +298,7 @@ def _show(
     for line in [*head[1:], *([] if agreement is None else [in_words(agreement)])]:
         output.say(line)
     if conversion.kept.share is not None and not conversion.kept.enough:
-        output.warn("Not what it was", _REMEDIES[conversion.how])
+        output.warn("Predictions changed", _REMEDIES[conversion.how])
     output.console.rule("Before", align="left")
     show_certificate(output.console, before, most=_VIOLATIONS)
     output.console.rule("What was changed", align="left")
@@ -314,7 +314,7 @@ _REMEDIES = {
     "strip": "convert with --how auto or calibrate and a hundred examples or more, or train it before use.",
     "carry": "train or fine-tune it before use (axiograd train).",
     "calibrate": "give more examples of the data that it was trained on, or fine-tune it before use (axiograd train).",
-    "lift": "inputs of other sizes than the examples are off: give more examples, or fine-tune it (axiograd train).",
+    "lift": "it differs on inputs larger or smaller than the examples: give more, or fine-tune it (axiograd train).",
 }
 
 

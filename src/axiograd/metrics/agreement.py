@@ -34,8 +34,8 @@ def agreement(
 ) -> Agreement:
     """Correlation of X-Gradient of the converted network with Integrated Gradients of the original.
 
-    Both are of the class that the original predicts, against zero. What a conversion's attributions say is about the
-    converted network; this says how far it is about the original one.
+    Both are of the class that the original predicts, against zero or the lift's baseline. X-Gradient explains the
+    converted network; this measures how well it also explains the original.
 
     >>> import axiograd
     >>> _ = torch.manual_seed(0)
@@ -49,8 +49,10 @@ def agreement(
         with torch.no_grad():
             target = class_scores(call.call(conversion.original, call.features), call.batch).argmax(1)
         integrated = IntegratedGradients(conversion.original, n_steps, internal_batch_size=_ROWS)
-        wanted = integrated.attribute(examples, target, additional_forward_args=additional_forward_args)
-        ours = XGradient(conversion.model).attribute(examples, target, additional_forward_args=additional_forward_args)
+        further, baseline = additional_forward_args, conversion.baseline
+        wanted = integrated.attribute(examples, target, baselines=baseline, additional_forward_args=further)
+        method = XGradient(conversion.model, baseline=baseline)
+        ours = method.attribute(examples, target, additional_forward_args=further)
     a, b = (_rows(found, call.batch) for found in (ours, wanted))
     return Agreement(_correlation(a, b), _correlation(_ranks(a), _ranks(b)))
 

@@ -8,7 +8,7 @@ from torch import nn
 
 import axiograd
 from axiograd import XGradient, certify, to_xdnn
-from axiograd.errors import ConfigurationError
+from axiograd.errors import ConfigurationError, ConversionError, InputError
 from axiograd.layers import CarriedBatchNorm, CarriedBias, CarriedConv1d, CarriedConv3d, carry
 from axiograd.models import get_model
 
@@ -171,6 +171,47 @@ def test_a_network_with_batch_norm_that_is_to_be_trained():
     conversion = to_xdnn(net, torch.randn(8, 1, 6, 6), how="carry")
     assert conversion.certificate.piecewise_linear
     assert all(module.training for module in conversion.model.modules())
+    assert conversion.added == ("0.typical", "1.running_size", "4.typical")
+    plain, x = CarriedBatchNorm(4), torch.randn(8, 4, 4, 4)
+    torch.testing.assert_close(conversion.model[1](x), plain(x))  # in train mode, too, its code is not rewritten
+
+
+class OwnNorm(nn.BatchNorm2d):
+    """With torch's code and a name of its own."""
+
+
+def test_shifts_of_norms_are_kept_and_subclasses_are_carried():
+    torch.manual_seed(0)
+    net = nn.Sequential(_trained_norm(OwnNorm(3), 3, 4, 4), nn.Flatten(), nn.LayerNorm(48), nn.Linear(48, 2)).eval()
+    nn.init.normal_(net[2].bias)
+    x = torch.randn(1, 3, 4, 4)
+    conversion = to_xdnn(net, x.repeat(3, 1, 1, 1), how="carry")
+    assert isinstance(conversion.model[0], CarriedBatchNorm)
+    torch.testing.assert_close(conversion.model(x), net(x))
+
+
+def test_a_batch_of_one_value_per_channel_is_refused_and_zeros_are_no_problem():
+    norm = CarriedBatchNorm(3)
+    with pytest.raises(InputError, match="more than one value per channel"):
+        norm(torch.randn(1, 3))
+    assert torch.equal(norm(torch.zeros(4, 3)), torch.zeros(4, 3))
+
+
+class Masked(nn.Module):
+    """A mean over the tokens that count."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 3)
+
+    def forward(self, x, attention_mask):
+        return (self.linear(x) * attention_mask[..., None]).sum(1)
+
+
+def test_padding_would_count():
+    inputs = {"x": torch.randn(2, 5, 4), "attention_mask": torch.ones(2, 5)}
+    with pytest.raises(ConversionError, match="would count padding"):
+        to_xdnn(Masked(), inputs, how="carry")
 
 
 def test_batch_norm_in_train_mode_is_refused():

@@ -1,5 +1,6 @@
 """What a conversion keeps of the answers, and the choice by it, against a recount."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -41,14 +42,23 @@ def test_the_constants_of_a_conversion_do_not_see_the_examples_that_judge():
         assert to_xdnn(net, other, how="lift").model.radius == lifted[0]
 
 
-def test_one_output_is_judged_by_correlation():
+def test_one_output_is_judged_by_concordance():
     net, x = nn.Sequential(nn.Linear(6, 24), nn.ReLU(), nn.Linear(24, 1)), torch.randn(64, 6)
     conversion = to_xdnn(net, x, how="calibrate")
     held = torch.linspace(0, 63, 16).round().long()
-    wanted = torch.corrcoef(torch.stack([net(x[held])[:, 0], conversion.model(x[held])[:, 0]]).detach())[0, 1]
+    a, b = (each(x[held])[:, 0].detach().double().numpy() for each in (net, conversion.model))
+    wanted = 2 * np.cov(a, b, ddof=0)[0, 1] / (a.var() + b.var() + (a.mean() - b.mean()) ** 2)
     assert conversion.kept.same is None
-    assert conversion.kept.correlation == pytest.approx(float(wanted), abs=1e-5)
-    assert "correlation" in str(conversion.kept)
+    assert conversion.kept.correlation == pytest.approx(wanted, abs=1e-5)
+    assert "concordance" in str(conversion.kept)
+
+
+def test_a_single_logit_that_has_lost_its_threshold_is_not_kept():
+    """Correlation 1, and every third answer is another one."""
+    net, x = nn.Linear(6, 1), torch.randn(200, 6)
+    nn.init.constant_(net.bias, 1.0)
+    with pytest.warns(ConversionWarning, match="concordance"):
+        assert not to_xdnn(net, x, how="strip").kept.enough
 
 
 def test_auto_takes_the_first_form_that_keeps_the_answers():

@@ -13,11 +13,10 @@ from axiograd.errors import AxiogradError, InputError
 from axiograd.homogeneity.conversion.calibrate import OverfittingWarning
 from axiograd.homogeneity.conversion.convert import ConversionWarning, to_xdnn
 from axiograd.homogeneity.conversion.edits import running
+from axiograd.homogeneity.conversion.kept import ENOUGH
 
-#: Below this share of the output, constants are not worth a thought.
+#: Below this share of the output, constants are negligible.
 LITTLE = 0.01
-#: A conversion that keeps this share of the answers is good enough as it is.
-ENOUGH = 0.97
 #: Examples that a conversion is made with; those beyond are for a fit.
 EXAMPLES = 16
 #: Samples that go through the model together.

@@ -33,7 +33,7 @@ from axiograd.homogeneity.conversion.layers import ActivationAtScale, AffineOfDe
 
 # --------------------------------------------------------------------------------------------------------------- images
 
-#: With fewer the constant is not to be told from what the images have in common.
+#: With fewer images the constant cannot be told from what they have in common.
 _LEAST = 8
 #: Images that are worked on at a time.
 _CHUNK = 10
@@ -59,8 +59,6 @@ class Calibration:
     ridge: float | None = None
     #: Penalty of c; None: the best by leave-one-out.
     bias_ridge: float | None = None
-    #: Fit what the next ReLU lets through, and leave it free how far below zero the rest is.
-    through_gates: bool = True
     #: Places of each image that a regression sees.
     patches: int = 40
     #: Share of the images that are kept back to judge every layer.
@@ -466,7 +464,7 @@ def calibrated_strip(
     converted = _Layout(model, example).converted.eval()
     layers = sum(isinstance(layer, AffineOfDegreeOne) for layer in converted.children())
     fitting = _Fitting(converted, calibration, fitted, held)
-    # A bar is no reason to need the library that draws it.
+    # rich, which draws the bar, is optional.
     with progress_bar("calibration, layers", total=layers, shown=None if find_spec("rich") else False) as update:
 
         def tell(number: int, name: str) -> None:
@@ -525,7 +523,7 @@ class _Fitting(fx.Interpreter):
             layer.bias = layer.reader = None
         made = next(user for user in node.users if user.args[1] == 0)
         other = self._other_branch(made, z[0])
-        gated = calibration.through_gates and self._is_gated(made if other is None else next(iter(made.users)))
+        gated = self._is_gated(made if other is None else next(iter(made.users)))
         penalty = math.nan
         if calibration.fit_weights and layer.has_patches():
             problem = self._problem(layer, h, z, before, other, gated=gated)

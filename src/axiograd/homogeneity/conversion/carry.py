@@ -2,8 +2,10 @@
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from axiograd.homogeneity.conversion.edits import Edit, ExampleCall, running, runs_torchs_code
+from axiograd.homogeneity.conversion.rewrite import degree_of, track, without_rewrites
 from axiograd.layers import (
     CarriedBatchNorm,
     CarriedConv1d,
@@ -19,8 +21,17 @@ _CARRIED: dict[type[nn.Module], type[nn.Module]] = {
     nn.Conv1d: CarriedConv1d,
     nn.Conv2d: CarriedConv2d,
     nn.Conv3d: CarriedConv3d,
-    **dict.fromkeys((nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm), CarriedBatchNorm),
 }
+
+
+class ConvertedBatchNorm(CarriedBatchNorm):
+    """A `CarriedBatchNorm` in a converted network, where functions are rewritten: its own are not."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        with without_rewrites():
+            y = super().forward(x)
+        track(y, degree_of(x, default=1.0))
+        return y
 
 
 def carry_biases(model: nn.Module, call: ExampleCall) -> list[Edit]:
@@ -28,27 +39,24 @@ def carry_biases(model: nn.Module, call: ExampleCall) -> list[Edit]:
     found = {
         module: path
         for path, module in model.named_modules()
-        if type(module) in _CARRIED and runs_torchs_code(module) and _has_constant(module)
+        if runs_torchs_code(module)
+        and (isinstance(module, _BatchNorm) or (type(module) in _CARRIED and module.bias is not None))
     }
     typical = _typical_sizes(model, call, list(found))
     edits = []
     for module, path in found.items():
         before = type(module)
-        module.__class__ = _CARRIED[before]
+        like = next(iter(module.parameters()), torch.ones(()))
+        module.__class__ = _CARRIED.get(before, ConvertedBatchNorm)
         if isinstance(module, CarriedBatchNorm):
             for name, value in CarriedBatchNorm(module.num_features, affine=False).named_buffers():
                 if module._buffers.get(name) is None:  # noqa: SLF001  # of one that tracks no statistics
-                    module.register_buffer(name, value)
-        like = next(iter(module.parameters()), torch.ones(()))
+                    module.register_buffer(name, value.to(like.device))
         size = typical.get(module, torch.ones(())).to(like.device)
         module.register_buffer("running_size" if isinstance(module, CarriedBatchNorm) else "typical", size)
         after = "with mean and shift carried" if isinstance(module, CarriedBatchNorm) else "with a carried bias"
         edits.append(Edit(path, before.__name__, f"{before.__name__} {after}"))
     return edits
-
-
-def _has_constant(module: nn.Module) -> bool:
-    return type(module) not in {nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d} or module.bias is not None
 
 
 @torch.no_grad()

@@ -70,6 +70,8 @@ class Conversion:
     energy: float | None = None
     #: Of a calibration: how much of each layer is reproduced, on calibration and on held-out inputs.
     layers: tuple[LayerFit, ...] = ()
+    #: Of a lift: the point around which it is homogeneous; None is zero.
+    baseline: Any = None
     #: What "auto" tried before: each form with what it kept, or why it is not possible.
     tried: tuple[tuple[str, str], ...] = ()
 
@@ -99,12 +101,12 @@ def energy_in_words(share: float) -> str:
     """What a lift's attributions are made of.
 
     >>> print(energy_in_words(0.72))
-    most of its attributions (72%) is the input's own energy, x²/‖x‖²: bright pixels, large values; the rest is
-    Input×Gradient of the original
+    most of this map (72%) is the input's own energy, x²/‖x‖² (the brightness of an image); the rest is Input×Gradient
+    of the original
     """
     much = "most" if share > 0.5 else "some" if share > 0.1 else "little"  # noqa: PLR2004
     return (
-        f"{much} of its attributions ({share:.0%}) is the input's own energy, x²/‖x‖²: bright pixels, large values; "
+        f"{much} of this map ({share:.0%}) is the input's own energy, x²/‖x‖² (the brightness of an image); "
         "the rest is Input×Gradient of the original"
     )
 
@@ -258,6 +260,7 @@ class _Converter:
             added=tuple(sorted(after - before)),
             energy=energy,
             layers=layers,
+            baseline=self.baseline,
         )
 
     def prove(self, candidate: nn.Module) -> "Certificate":
@@ -275,8 +278,10 @@ def _warn_of_loss(conversion: Conversion) -> None:
             "strip": 'calibrate it on a hundred examples or more (how="calibrate"), or train it before use',
             "carry": "train or fine-tune it before use",
             "calibrate": "pass more examples, or fine-tune it before use",
-            "lift": "it is off where inputs are of other sizes than the examples: fine-tune it before use",
+            "lift": "it differs on inputs larger or smaller than the examples: fine-tune it before use",
         }[conversion.how]
+        if "calibrate" in dict(conversion.tried):
+            advice = "train or fine-tune it before use"
         warnings.warn(
             f"{type(conversion.original).__name__} by {conversion.how} gives other answers than the original, kept: "
             f"{conversion.kept}; {advice}.",
@@ -317,7 +322,7 @@ def _without_cache(model: nn.Module) -> list[Edit]:
 
 @torch.no_grad()
 def _check_that_it_runs(model: nn.Module, call: ExampleCall) -> None:
-    """In eval mode on the example inputs: what fails here is not the conversion's doing."""
+    """In eval mode on the example inputs: an error here is not caused by the conversion."""
     try:
         with running(model):
             output = call(model)
@@ -336,16 +341,16 @@ def _check_that_it_runs(model: nn.Module, call: ExampleCall) -> None:
 
 
 def _one_tensor(model: nn.Module, call: ExampleCall) -> Tensor:
-    """The input of a model that has one, for which calibration is."""
+    """The model's only input; calibration supports no others."""
     args = call.leaves.args
     if len(args) != 1 or call.leaves.kwargs or not isinstance(args[0], Tensor):
         raise ConversionError(
-            f"{type(model).__name__} is called with more than one tensor; calibration is for models of one input."
+            f"{type(model).__name__} takes more than one tensor; calibration is for models of one input tensor."
         )
     return args[0]
 
 
-#: What to try where reading biases does not do.
+#: What to try where calibration does not work.
 _INSTEAD = "strip without calibration exchanges norms, attention and the like for forms that keep the scale; "
 _INSTEAD += LIFT_INSTEAD
 
@@ -358,7 +363,7 @@ def _calibrate(
 
     def refuse(offending: Any) -> None:
         where = f"{offending.op} in {offending.module}" if offending.module else offending.op
-        raise ConversionError(f"{name} has {where}, for which calibration has no homogeneous form. {_INSTEAD}")
+        raise ConversionError(f"{name} has {where}, for which calibration has no homogeneous form.\n{_INSTEAD}")
 
     with running(model):
         before = prove(model)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from axiograd._calls import class_scores, is_floating, read_call, rows_at
+from axiograd._calls import class_scores, is_floating, read_leaves, rows_at
 from axiograd.errors import TargetError
 from axiograd.homogeneity.conversion.edits import running
 
@@ -16,31 +16,33 @@ from axiograd.homogeneity.conversion.edits import running
 LEAST, ENOUGH = 32, 0.95
 #: At least so many examples judge, and otherwise a quarter of them.
 _JUDGES = 16
+#: With fewer than these held out by a calibration, nothing is counted.
+_FEWEST = 8
 #: Examples that go through a model together.
 _ROWS = 20
 
 
 @dataclass(frozen=True)
 class Kept:
-    """How many of the held-out examples get the class that they got before; for other outputs, the correlation.
+    """How many of the held-out examples get the class that they got before; for other outputs, how equal they are.
 
     >>> print(Kept(31, 32)), Kept(31, 32).share
     31 of 32 held out
     (None, 0.96875)
     """
 
-    #: Equal top classes; None for outputs that are no classes, and where nothing was measured.
+    #: Equal top classes; None for outputs that are not class scores, and where nothing was measured.
     same: int | None = None
     #: Examples that judged, none of which the conversion was fitted to.
     of: int = 0
-    #: Of the outputs before and after, where they are no classes.
+    #: Concordance correlation of outputs that are not class scores: 1 only if they are equal.
     correlation: float | None = None
     #: Why nothing was measured.
     why: str = ""
 
     @property
     def share(self) -> float | None:
-        """Of equal answers, or the correlation; None where nothing was measured."""
+        """Share of equal predictions, or the correlation; None where nothing was measured."""
         return self.correlation if self.same is None else self.same / self.of
 
     @property
@@ -51,7 +53,7 @@ class Kept:
         if self.same is not None:
             return f"{self.same} of {self.of} held out"
         if self.correlation is not None:
-            return f"correlation {self.correlation:.3f} on {self.of} held out"
+            return f"concordance {self.correlation:.3f} on {self.of} held out"
         return f"not measured ({self.why})"
 
 
@@ -64,7 +66,7 @@ class Examples:
 
     @property
     def count(self) -> int:
-        return read_call(self.inputs, self.additional, check=False).batch
+        return next((len(leaf) for leaf in tree_leaves(self.inputs) if is_floating(leaf)), 0)
 
     def rows(self, chosen: Tensor | slice) -> "Examples":
         take = partial(rows_at, samples=chosen, batch=self.count)
@@ -81,19 +83,19 @@ class Examples:
 
     @torch.no_grad()
     def outputs(self, model: nn.Module) -> Tensor:
-        """What the model returns in eval mode, a row per example; three dimensions say that these are no classes."""
+        """What the model returns in eval mode, a row per example: [n, classes], or [n, 1, values] of other outputs."""
         found = []
         with running(model):
             for start in range(0, self.count, _ROWS):
                 part = self.rows(slice(start, start + _ROWS))
-                call = read_call(part.inputs, part.additional)
-                output = call.call(model, call.features)
+                call = read_leaves(part.inputs, additional_forward_args=part.additional)
+                output = model(*call.args, **call.kwargs)
                 try:
-                    scores = class_scores(output, call.batch)
+                    scores = class_scores(output, part.count)
                 except TargetError:
                     first = next(leaf for leaf in tree_leaves(output) if is_floating(leaf))
-                    scores = first.reshape(call.batch, 1, -1)
-                found.append(scores if scores.shape[1] > 1 else scores.reshape(call.batch, 1, -1))
+                    scores = first.reshape(part.count, 1, -1)
+                found.append(scores if scores.shape[1] > 1 else scores.reshape(part.count, 1, -1))
         return torch.cat(found).float()
 
 
@@ -102,9 +104,9 @@ class Judge:
 
     def __init__(self, model: nn.Module, held_out: Examples, count: int) -> None:
         self.examples, self.why = held_out, ""
-        if count < LEAST or not held_out.count:
+        if count < LEAST or held_out.count < _FEWEST:
             few = f"{count} {'example' if count == 1 else 'examples'}; {LEAST} or more are needed"
-            self.why = few if count < LEAST else f"none of {count} examples is held out"
+            self.why = few if count < LEAST else f"{held_out.count} of {count} examples are held out, too few to tell"
             return
         self.before = held_out.outputs(model)
         if self._are_classes and len(classes := self.before.argmax(1).unique()) == 1:
@@ -122,5 +124,16 @@ class Judge:
         after, n = self.examples.outputs(model), len(self.before)
         if self._are_classes:
             return Kept(int((after.argmax(1) == self.before.argmax(1)).sum()), n)
-        both = torch.stack([self.before.flatten(), after.flatten()]).double()
-        return Kept(None, n, float(torch.corrcoef(both)[0, 1].nan_to_num()))
+        return Kept(None, n, _concordance(self.before.double(), after.double()))
+
+
+def _concordance(a: Tensor, b: Tensor) -> float:
+    """2·cov(a, b) / (var a + var b + (mean a − mean b)²) (Lin, 1989): 1 for equal values alone.
+
+    >>> a = torch.tensor([1.0, 2.0, 3.0])
+    >>> _concordance(a, a), round(_concordance(a, a + 1), 3)
+    (1.0, 0.571)
+    """
+    covariance = ((a - a.mean()) * (b - b.mean())).mean()
+    spread = a.var(correction=0) + b.var(correction=0) + (a.mean() - b.mean()).square()
+    return float((2 * covariance / spread).nan_to_num())

@@ -37,6 +37,11 @@ def strip(
     With `carries` biases, means and shifts stay, carried by the signal. A model whose own code reads the biases of its
     layers keeps them, as zeros.
     """
+    if carries and call.roles.may_mask():
+        raise ConversionError(
+            f"{type(model).__name__} takes a mask, and the means that carry biases would count padding: "
+            'how="strip" and how="lift" leave it out.'
+        )
     try:
         stripped, edits = _strip(model, call, zero_biases=False, carries=carries)
     except AxiogradError:
@@ -138,7 +143,7 @@ def _exchange(model: nn.Module, *, zero_biases: bool, carries: bool) -> Iterator
         elif isinstance(module, nn.MultiheadAttention) and torchs:
             for name in {"in_proj_bias", "bias_k", "bias_v"} & module._parameters.keys():  # noqa: SLF001
                 module.register_parameter(name, None)
-        elif isinstance(module, _NORMS) and torchs:
+        elif isinstance(module, _NORMS) and torchs and not carries:
             module.register_parameter("bias", None)
         elif isinstance(module, _AFFINE) and isinstance(module.bias, nn.Parameter) and not carries:
             zeros = torch.zeros_like(module.bias)
