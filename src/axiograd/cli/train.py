@@ -46,7 +46,8 @@ def train(
             return
         shown = False if json and progress is None else progress  # the bar is Lightning's, on stdout
         given: dict[str, Any] = {"devices": devices, "precision": precision, "progress": shown}
-        result = train_from(settings, **{name: value for name, value in given.items() if value is not None})
+        given = {name: value for name, value in given.items() if value is not None}
+        result = train_from(settings, on_convert=lambda made: output.note(str(made).splitlines()[0]), **given)
         output.answer(
             {
                 "model": settings.model.name,

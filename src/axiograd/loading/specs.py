@@ -88,7 +88,7 @@ def _from_converted(spec: str, weights: str | None, settings: dict[str, Any]) ->
     if ":" in recipe.spec:
         raise ConfigurationError(
             f"{spec} was converted from {recipe.spec}, and a file of weights runs nobody's Python. "
-            f"Name the model: axiograd … {recipe.spec} --weights {spec}."
+            f"Name the model: axiograd … {recipe.spec} --weights {spec}, or axiograd.load({recipe.spec!r}, {spec!r})."
         )
     return rebuild(bare(recipe, spec, settings), recipe, spec).eval()
 
@@ -98,7 +98,7 @@ def _check_same(spec: str, recipe: BuildRecipe, weights: str, settings: Mapping[
         said = " ".join(f"--set {key}={json.dumps(value)}" for key, value in recipe.settings.items())
         raise ConfigurationError(
             f"{weights} was converted with other settings, and a file of weights tells your Python nothing: if you "
-            f"trust them, say {said[:300]}."
+            f"trust them, say {said[:300]} (in Python: settings={str(recipe.settings)[:300]})."
         )
     if ":" not in spec and spec != recipe.spec:
         raise ConfigurationError(f"{weights} was converted from {recipe.spec}, not from {spec}.")

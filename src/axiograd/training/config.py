@@ -190,12 +190,19 @@ def _check_keys(where: str, table: Mapping[str, Any], known: list[str]) -> None:
 # Building
 
 
-def train_from(config: TrainingConfig, **overrides: Any) -> FitResult:
-    """Do what a configuration says; it resumes from the folder's last checkpoint."""
+def train_from(
+    config: TrainingConfig, *, on_convert: Callable[[Conversion], None] | None = None, **overrides: Any
+) -> FitResult:
+    """Do what a configuration says; it resumes from the folder's last checkpoint.
+
+    `on_convert` is called with the conversion, if there is one, before training begins.
+    """
     train_data, validation = build_data(config)
     with torch.random.fork_rng():
         torch.manual_seed(config.seed)
         model, conversion = build_model(config, train_data)
+    if conversion is not None and on_convert is not None:
+        on_convert(conversion)
     settings: dict[str, Any] = {"recipe": config.recipe, "out": config.out, "seed": config.seed, **config.run}
     settings["metadata"] = recipe_of(config, train_data, validation, conversion).to_metadata()
     data = with_arguments(config, train_data)

@@ -202,9 +202,9 @@ class _Converter:
             return self.convert("strip")
         if self.judge.why:
             raise ConversionError(
-                f"how='auto' chooses by the answers that a conversion keeps, and {self.judge.why}: pass real examples "
-                f"of {name}'s data, a hundred or more and of several classes. To train a network from scratch, name "
-                "how='carry' or how='strip'."
+                "how='auto' chooses by the answers that a conversion keeps, which cannot be told here "
+                f"({self.judge.why}): pass real examples of {name}'s data, a hundred or more and of several classes. "
+                "To train a network from scratch, name how='carry' or how='strip'."
             )
         done: list[Conversion] = []
         tried: list[tuple[str, str]] = []
@@ -385,7 +385,7 @@ def _calibrate(
             f"{name} would become a network of degree {certificate.degree:g}, where degree 1 is wanted: it multiplies "
             f"values that both grow with the input. {_INSTEAD}"
         )
-    edits = [Edit(layer.name, "affine layer with its norm", "W h + b·c(h), fitted") for layer in layers]
+    edits = [Edit(layer.name, "affine layer", "W h + b·c(h), fitted") for layer in layers]
     return result.train(training), edits, certificate, layers
 
 
