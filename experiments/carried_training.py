@@ -96,8 +96,7 @@ def _figure(table: pd.DataFrame) -> Any:
     figure, axes = lab.figure(2.1 * len(groups) + 0.6, 2.8, len(groups))
     for axis, ((data, network), rows) in zip(axes, groups, strict=True):
         colours = [lab.COLOURS[form] for form in rows["form"]]
-        axis.bar(rows["form"], rows["top-1 %"], yerr=rows["top-1 % ±"].fillna(0), color=colours, capsize=3)
-        axis.set_ylim(0.8 * rows["top-1 %"].min(), 1.05 * rows["top-1 %"].max())
+        axis.bar(rows["form"], rows["top-1 %"], yerr=rows["top-1 % ±"].astype(float), color=colours, capsize=3)
         axis.set_title(f"{network}\n{data}", fontsize=8)
     axes[0].set_ylabel("top-1 accuracy (%)", fontsize=8)
     return figure
