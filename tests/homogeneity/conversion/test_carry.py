@@ -1,5 +1,6 @@
 """Carried biases: degree 1, piecewise linear, and the original itself where the signal has its typical size."""
 
+import onnxruntime
 import pytest
 import torch
 import torch.nn.functional as F
@@ -217,6 +218,22 @@ def test_padding_would_count():
 def test_batch_norm_in_train_mode_is_refused():
     norm = CarriedBatchNorm(3).train()
     assert not certify(norm, torch.randn(8, 3, 4, 4)).ok
+
+
+def test_an_exported_file_has_its_integrated_gradients(tmp_path):
+    """Outputs of PyTorch and attributions of Captum, in onnxruntime, with a batch norm and a ReLU6."""
+    torch.manual_seed(0)
+    norm = _trained_norm(nn.BatchNorm2d(4), 4, 6, 6)
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), norm, nn.ReLU6(), nn.Flatten(), nn.Linear(144, 3)).eval()
+    x = torch.randn(5, 3, 8, 8) + 0.5
+    model = to_xdnn(net, x, how="carry").model
+    axiograd.export_onnx(model, x[:2], tmp_path / "x.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "x.onnx")
+    target = torch.ones(5, dtype=torch.long)
+    output, attribution, _ = session.run(None, {"input": x.numpy(), "target": target.numpy()})
+    torch.testing.assert_close(torch.from_numpy(output), model(x).detach(), rtol=1e-4, atol=1e-5)
+    wanted = IntegratedGradients(model.double()).attribute(x.double(), target=1, n_steps=64).float()
+    torch.testing.assert_close(torch.from_numpy(attribution), wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_no_bias_is_no_change():
