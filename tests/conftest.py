@@ -4,6 +4,8 @@ import gc
 
 import torch
 
+from support.browser import chromium as chromium, complaints as complaints, page as page
+
 torch.set_num_threads(1)
 
 
