@@ -4,7 +4,7 @@ import gc
 
 import torch
 
-from support.browser import chromium as chromium, complaints as complaints, page as page
+from support.browser import chromium, complaints, page  # noqa: F401  # fixtures for all
 
 torch.set_num_threads(1)
 
