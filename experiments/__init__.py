@@ -2,6 +2,6 @@
 
     python -m experiments NAME [--quick]
 
-writes results/NAME.csv, NAME.md and, where there is a figure, NAME.png. What was computed is remembered in
+writes docs/results/NAME.csv, NAME.md and, where there is a figure, NAME.png. What was computed is remembered in
 `.experiments/`, so that an interrupted run goes on where it stopped. `--quick` takes seconds and only prints.
 """

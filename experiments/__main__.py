@@ -13,7 +13,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m experiments", description="Run one experiment.")
     parser.add_argument("name", choices=lab.names(), nargs="?", metavar="NAME", help=", ".join(lab.names()))
     parser.add_argument("--quick", action="store_true", help="in seconds, on little data; nothing is written")
-    parser.add_argument("--pages", action="store_true", help="write docs/results.md and what-reproduces.md only")
+    parser.add_argument("--pages", action="store_true", help="write docs/what-reproduces.md only")
     given = parser.parse_args()
     if given.name is None and not given.pages:
         parser.error("which one? One of: " + ", ".join(lab.names()))
@@ -25,8 +25,7 @@ def main() -> None:
             lab.write(given.name, result, page)
         sys.stdout.write(page)
     if not given.quick:
-        for path, text in lab.pages().items():
-            path.write_text(text, "utf-8")
+        (lab.DOCS / "what-reproduces.md").write_text(lab.verdicts(), "utf-8")
 
 
 if __name__ == "__main__":

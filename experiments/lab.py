@@ -1,9 +1,9 @@
 """What all experiments share: remembered work, the record of a run, its page, and one look of figures."""
 
+import io
 import math
 import os
 import platform
-import re
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,12 +15,13 @@ import numpy as np
 import pandas as pd
 import torch
 from matplotlib.figure import Figure
+from PIL import Image
 
 import axiograd
 
 ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "results"
 DOCS = ROOT / "docs"
+RESULTS = DOCS / "results"
 
 _memory = joblib.Memory(os.environ.get("AXIOGRAD_EXPERIMENTS", ROOT / ".experiments"), verbose=0)
 #: Decorates a function whose results are kept on disk, by its arguments and its own code: `lab.remember`.
@@ -132,50 +133,51 @@ def versions() -> str:
 
 
 def write(name: str, result: Result, text: str) -> None:
-    """results/NAME.csv, .md and .png."""
+    """docs/results/NAME.csv, .md and .png."""
     RESULTS.mkdir(exist_ok=True)
     result.table.to_csv(RESULTS / f"{name}.csv", index=False, float_format="%.6g")
     (RESULTS / f"{name}.md").write_text(text, "utf-8")
     if result.figure is not None:
-        result.figure.savefig(RESULTS / f"{name}.png", dpi=150)
+        drawn = io.BytesIO()
+        result.figure.savefig(drawn, dpi=120)
+        Image.open(drawn).convert("RGB").quantize(128).save(RESULTS / f"{name}.png", optimize=True)
 
 
-def pages() -> dict[Path, str]:
-    """docs/results.md, all pages of results one after the other, and docs/what-reproduces.md, their verdicts."""
-    found = {path.stem: path.read_text("utf-8").strip() for path in sorted(RESULTS.glob("*.md"))}
+def verdicts() -> str:
+    """docs/what-reproduces.md: one line for each page of results, those about the paper first."""
     lines: dict[bool, list[str]] = {True: [], False: []}
-    ordered: dict[bool, list[str]] = {True: [], False: []}
-    for name, text in found.items():
-        title, verdict, *_ = text.split("\n\n")
+    for path in sorted(RESULTS.glob("*.md")):
+        title, verdict, *_ = path.read_text("utf-8").split("\n\n")
         of_the_paper = verdict.startswith(("**Reproduces", "**In part", "**Does not reproduce"))
-        lines[of_the_paper].append(f"| `{name}` | {title.removeprefix('# ')} | {verdict.strip('*')} |")
-        ordered[of_the_paper].append(re.sub(r"\]\((\w+\.png)\)", r"](../results/\1)", text))
-    benchmarks = [path.read_text("utf-8").strip() for path in sorted((ROOT / "benchmarks" / "results").glob("*.md"))]
-    below = [
-        re.sub(r"^(#+ )", r"#\1", text, flags=re.MULTILINE) for text in (*ordered[True], *ordered[False], *benchmarks)
+        lines[of_the_paper].append(f"| [{title.removeprefix('# ')}](results/{path.name}) | {verdict.strip('*')} |")
+    header = ["| what | found |", "|---|---|"]
+    parts = [
+        _VERDICTS,
+        "## The paper's claims",
+        "\n".join(header + lines[True]),
+        "## Ours",
+        "\n".join(header + lines[False]),
     ]
-    header = ["| script | what | found |", "|---|---|---|"]
-    verdicts = ["## The paper's claims", "\n".join(header + lines[True]), "## Ours", "\n".join(header + lines[False])]
-    return {
-        DOCS / "results.md": "\n\n".join([_RESULTS, *below]) + "\n",
-        DOCS / "what-reproduces.md": "\n\n".join([_VERDICTS, *verdicts]) + "\n",
-    }
+    return "\n\n".join([*parts, _PAGES]) + "\n"
 
 
-_RESULTS = """# Results
+_VERDICTS = """# Results: what reproduces, and what does not
 
-Every table and figure of the paper, its numbers beside ours, and what else was measured: the pages in `results/` and
-`benchmarks/results/`, put together by `python -m experiments --pages`. Below each stands the command that made it, and
-with which commit. Clone the repository to repeat one: `python -m experiments NAME`, with `--quick` on little data."""
+One line for each script in `experiments/`: what was measured, and what came out, compared with the paper or with what
+we claim. Each line links to its table, which names the command, seed, data, commit and versions. To repeat one, clone
+the repository and run `python -m experiments NAME`; `--quick` takes seconds on little data. ± is a standard error.
 
-_VERDICTS = """# What reproduces, and what does not
+The paper's networks are AlexNet, VGG16 and ResNet-50 on ImageNet. Ours are smaller networks trained here, and
+pretrained ones converted, some measured on few images. Where a network was converted, contrast and the difference to
+Integrated Gradients follow from the conversion: a network stripped without calibration has both, and may classify
+nothing."""
 
-One line for each script in `experiments/`: what was measured, and what came out beside the paper or beside what we
-claim, gathered from `results/` by `python -m experiments --pages`; the tables are in [the results](results.md). ± is a
-standard error. The paper's networks are AlexNet, VGG16 and ResNet-50 on ImageNet; ours are smaller ones trained here,
-and pretrained ones converted, some of them on few images. Where a network was converted, contrast and the difference to
-Integrated Gradients follow from the conversion: networks that were stripped without calibration have both, and may
-classify nothing."""
+_PAGES = """```{toctree}
+:hidden:
+:glob:
+
+results/*
+```"""
 
 
 def figure(width: float = 6.4, height: float = 3.2, columns: int = 1, rows: int = 1) -> tuple[Figure, list[Any]]:
