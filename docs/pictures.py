@@ -5,6 +5,7 @@
 
 import copy
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Callable
@@ -301,6 +302,44 @@ def draw_groups() -> None:
     keep(figure, "Groups")
 
 
+def interacting(n: int) -> tuple[Tensor, Tensor]:
+    """Eight columns; two pairs of them count only together."""
+    x = torch.randn(n, 8)
+    clean = x[:, :4].sum(1) + 2 * torch.relu(x[:, 4] + x[:, 5]) - 2 * torch.relu(x[:, 6] - x[:, 7])
+    return x, (clean + 0.5 * torch.randn(n) > 0).long()
+
+
+def shapley_values(model: nn.Module, x: Tensor) -> Tensor:
+    """By all subsets: φᵢ = Σ_S |S|!·(n − |S| − 1)!/n!·(F(x_{S∪i}) − F(x_S))."""
+    n = x.shape[1]
+    subsets = (torch.arange(2**n)[:, None] >> torch.arange(n)) & 1
+    with torch.no_grad():
+        scores = torch.stack([model(x * subset)[:, 0] for subset in subsets])
+    weights = torch.tensor([1 / (n * math.comb(n - 1, k)) for k in range(n)])
+    columns = []
+    for i in range(n):
+        without = torch.arange(2**n)[subsets[:, i] == 0]
+        gains = scores[without + 2**i] - scores[without]
+        columns.append((weights[subsets[without].sum(1)][:, None] * gains).sum(0))
+    return torch.stack(columns, 1)
+
+
+def draw_shapley() -> None:
+    torch.manual_seed(0)
+    (x, y), test = interacting(2000), interacting(300)
+    figure, axes = panels("Shapley value", "X-Gradient")
+    for each, (title, used) in zip(axes, {"no prior": None, "Shapley": priors.Shapley()}.items(), strict=True):
+        model = fitted(x, y, used, 0.3)
+        a = XGradient(model).attribute(test[0])
+        exact = shapley_values(model, test[0])
+        each.plot(exact.flatten(), a.flatten(), ".", markersize=2, alpha=0.4, color=WITH if used else WITHOUT)
+        each.axline((0, 0), slope=1, color=SHADE, zorder=0)
+        r2 = 1 - float((exact - a).square().sum() / (exact - exact.mean()).square().sum())
+        each.set_title(f"{title}: R² {r2:.3f}, {score(model, *test)}", fontsize=9.5)
+    axes[1].sharex(axes[0])
+    keep(figure, "Shapley")
+
+
 def spectra(n: int) -> tuple[Tensor, Tensor]:
     """60 neighbouring wavelengths; two broad bands carry the class, everything carries noise."""
     y = torch.randint(2, (n,))
@@ -438,6 +477,7 @@ PICTURES: dict[str, Callable[[], None]] = {
     "Energy": draw_energy,
     "Groups": draw_groups,
     "Matching": draw_matching,
+    "Shapley": draw_shapley,
     "HeldGates": draw_held_gates,
     "Front": draw_front,
 }

@@ -9,4 +9,5 @@ from axiograd.priors.l1 import L1 as L1
 from axiograd.priors.low_frequency import LowFrequency as LowFrequency
 from axiograd.priors.matching import Matching as Matching
 from axiograd.priors.right_reasons import RightReasons as RightReasons
+from axiograd.priors.shapley import Shapley as Shapley
 from axiograd.priors.smoothness import Smoothness as Smoothness

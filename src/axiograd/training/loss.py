@@ -12,11 +12,11 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils._pytree import tree_map_only
 
 from axiograd import priors
-from axiograd._calls import LinearTarget, logits, read_call
+from axiograd._calls import LinearTarget, logits, read_call, select
 from axiograd._state import module_of, modules_behind, unwrap_parallel
 from axiograd._typing import Inputs, Target
 from axiograd.attribution import Attribution, Explanation, Gradient, InputXGradient, Saliency, XGradient
-from axiograd.attribution.passes import differentiate
+from axiograd.attribution.passes import differentiate, run
 from axiograd.errors import ConfigurationError, DisconnectedError, TargetError
 from axiograd.homogeneity.remembered import certified
 from axiograd.training.held_step import HeldStep, NotHeldError
@@ -185,7 +185,7 @@ class AttributionLoss(Objective):
                 return terms
         method = bound.method
         explanation = method.explain(inputs, target, additional_forward_args=additional, create_graph=self.training)
-        prior = self.prior_of(self.pick(explanation.attributions), target, arguments)
+        prior = self.prior_of(bound.model, inputs, additional, explanation.attributions, target, arguments)
         if self.training and not bound.connected:
             check_connected(prior, bound.model)
             bound.connected = True
@@ -218,7 +218,7 @@ class AttributionLoss(Objective):
         call = method._call(inputs, target, None, additional, wants_outputs=True, create_graph=True)  # noqa: SLF001
         call.through = step.differentiate
         explanation: Explanation = method._explained(call, target)  # noqa: SLF001 (what `explain` is made of)
-        prior = self.prior_of(self.pick(explanation.attributions), target, arguments)
+        prior = self.prior_of(bound.model, inputs, additional, explanation.attributions, target, arguments)
         value = task(explanation.outputs)
         total = step.connect(value + weight * prior)
         shown = partial(tree_map_only, Tensor, _OnlyTotal.apply)
@@ -293,11 +293,34 @@ class AttributionLoss(Objective):
             )
         return by_name[self.of]
 
-    def prior_of(self, attributions: Tensor, target: Target, arguments: Mapping[str, Any]) -> Tensor:
+    def prior_of(
+        self, model: Any, inputs: Inputs, additional: Any, found: Any, target: Target, arguments: Mapping[str, Any]
+    ) -> Tensor:
         """Ω(A), for all outputs Σ_c Ω(A_c)."""
+
+        def value(attributions: Tensor, of: Target) -> Tensor:
+            return self.prior(attributions, **{**self._offered(model, inputs, additional, of), **arguments})
+
+        attributions = self.pick(found)
         if isinstance(target, str) and target == "all":
-            return torch.stack([self.prior(one, **arguments) for one in attributions]).sum()
-        return self.prior(attributions, **arguments)
+            each = [LinearTarget(weights[None]) for weights in torch.eye(len(attributions))]
+            return torch.stack([value(*pair) for pair in zip(attributions, each, strict=True)]).sum()
+        return value(attributions, target)
+
+    def _offered(self, model: Any, inputs: Inputs, additional: Any, target: Target) -> dict[str, Any]:
+        """What a prior gets if it declares it: the attributed `inputs`, and `score`, the attributed output at any."""
+        wanted = {"inputs", "score"} & set(getattr(self.prior, "arguments", ()))
+        if not wanted:
+            return {}
+        call = read_call(inputs, additional)
+        place = 0 if self.of is None else call.slots.index(self.of)
+
+        def score(features: Tensor) -> Tensor:
+            every = [features if i == place else x for i, x in enumerate(call.features)]
+            with torch.set_grad_enabled(self.training):
+                return select(run(model, call, every), target, call.batch)
+
+        return {name: {"inputs": call.features[place], "score": score}[name] for name in wanted}
 
     def get_extra_state(self) -> Tensor:
         """The step and the generator's state as bytes in one tensor, so that any format can store it."""

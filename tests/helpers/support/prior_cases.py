@@ -15,6 +15,7 @@ from axiograd.priors import (
     LowFrequency,
     Matching,
     RightReasons,
+    Shapley,
     Smoothness,
 )
 
@@ -29,6 +30,13 @@ class Case:
 
 def graph(n: int) -> Tensor:
     return torch.ones(n, n, dtype=torch.float64) - torch.eye(n, dtype=torch.float64)
+
+
+def shapley(a: Tensor) -> dict[str, Any]:
+    """Every second feature of given inputs, of which the score is no sum."""
+    inputs = torch.linspace(-1, 2, a[0].numel(), dtype=torch.float64).reshape(a[:1].shape).expand(a.shape)
+    subset = (torch.arange(a[0].numel()) % 2).reshape(a[:1].shape).expand(a.shape)
+    return {"inputs": inputs, "score": lambda x: x.flatten(1).sum(1).square(), "subset": subset}
 
 
 CASES = {
@@ -51,5 +59,6 @@ CASES = {
     "matching-cosine-zero": Case(lambda n: Matching("cosine"), lambda a: {"teacher": torch.zeros_like(a)}),
     "groups": Case(lambda n: Groups([[0], list(range(n))])),
     "groups-l1": Case(lambda n: Groups([list(range(n))], power=1)),
+    "shapley": Case(lambda n: Shapley(), shapley),
     "sum": Case(lambda n: 0.5 * Gini() + L1() + 2 * RightReasons(), lambda a: {"mask": a >= 0}),
 }
