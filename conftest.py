@@ -10,7 +10,7 @@ from sybil.parsers.markdown import PythonCodeBlockParser
 
 from axiograd._half_precision import LIMIT, PROBED, products_work, working_limit
 
-pytest_collect_file = Sybil(parsers=[PythonCodeBlockParser()], patterns=["README.md"]).pytest()
+pytest_collect_file = Sybil(parsers=[PythonCodeBlockParser()], patterns=["README.md", "CONTRIBUTING.md"]).pytest()
 
 
 def limit_instructions() -> str:

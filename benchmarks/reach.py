@@ -29,7 +29,7 @@ from support.alive import lives
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "reach.json"
-TABLE = ROOT / "docs" / "reach.md"
+TABLE = ROOT / "benchmarks" / "results" / "reach.md"
 SECONDS, GIGABYTES = 400, 12
 
 
@@ -81,7 +81,7 @@ def render(lines: list[dict[str, Any]]) -> str:
         "certificate then names in the original. *verified* is the float64 oracle `verify`, with its Euler error; "
         "*lives* means that a deep copy with the same state dict computes the same, and that train mode runs forward "
         "and backward, and eval mode after it. What a conversion costs in accuracy is another question: see "
-        "[convert a model](how-to/convert-a-model.md)."
+        "[convert a model](../../docs/trained-model.md)."
     )
     counted = sum("violations" in by[n, "lift"] for n in every)
     homogeneous = sum(by[n, "lift"].get("violations") == 0 for n in every)

@@ -11,8 +11,7 @@ copyright = "the axiograd authors, Apache-2.0"  # noqa: A001 (Sphinx's name)
 version = release = __version__
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx_copybutton"]
-# Decision records and the release checklist are for those who work on axiograd, and are read in the repository.
-exclude_patterns = ["_build", "decisions", "how-to/release.md"]
+exclude_patterns = ["_build"]
 # Tables that were made elsewhere begin with their own title.
 suppress_warnings = ["myst.header"]
 
