@@ -22,6 +22,8 @@ from axiograd.attribution import (
     ExpectedGradients as ExpectedGradients,
     Explanation as Explanation,
     Gradient as Gradient,
+    HeldCompleteness as HeldCompleteness,
+    HeldGradient as HeldGradient,
     InputXGradient as InputXGradient,
     IntegratedGradients as IntegratedGradients,
     LinearTarget as LinearTarget,
@@ -31,6 +33,7 @@ from axiograd.attribution import (
     Saliency as Saliency,
     XGradient as XGradient,
     attribute_dataset as attribute_dataset,
+    choose_method as choose_method,
     quantus_explain as quantus_explain,
 )
 from axiograd.axioms import AxiomReport as AxiomReport, audit as audit

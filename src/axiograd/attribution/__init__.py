@@ -10,9 +10,14 @@ from axiograd.attribution.dataset import (
 )
 from axiograd.attribution.expected_gradients import ExpectedGradients as ExpectedGradients
 from axiograd.attribution.gradient import Gradient as Gradient
+from axiograd.attribution.held_gradient import (
+    HeldCompleteness as HeldCompleteness,
+    HeldGradient as HeldGradient,
+)
 from axiograd.attribution.input_x_gradient import InputXGradient as InputXGradient
 from axiograd.attribution.integrated_gradients import IntegratedGradients as IntegratedGradients
 from axiograd.attribution.log_gradient import LogGradient as LogGradient
+from axiograd.attribution.methods import choose_method as choose_method
 from axiograd.attribution.occlusion import Occlusion as Occlusion
 from axiograd.attribution.quantus import quantus_explain as quantus_explain
 from axiograd.attribution.random_attribution import RandomAttribution as RandomAttribution

@@ -12,17 +12,20 @@ import torch
 
 from axiograd._calls import Model
 from axiograd._names import choose_from
+from axiograd._typing import Inputs
 from axiograd.attribution.base import Attribution
 from axiograd.attribution.expected_gradients import ExpectedGradients
 from axiograd.attribution.gradient import Gradient
+from axiograd.attribution.held_gradient import HeldGradient
 from axiograd.attribution.input_x_gradient import InputXGradient
 from axiograd.attribution.integrated_gradients import IntegratedGradients
+from axiograd.attribution.layer import Layer
 from axiograd.attribution.log_gradient import LogGradient
 from axiograd.attribution.occlusion import Occlusion
 from axiograd.attribution.random_attribution import RandomAttribution
 from axiograd.attribution.saliency import Saliency
 from axiograd.attribution.x_gradient import XGradient
-from axiograd.errors import ConfigurationError
+from axiograd.errors import ConfigurationError, NotHomogeneousError
 
 #: Parameters that count gradients, under whichever name a method has for them.
 _COUNTS = ("n_steps", "n_samples")
@@ -97,6 +100,7 @@ _ALL = (
     MethodEntry("integrated-gradients", "Integrated Gradients", IntegratedGradients, adds_up=True),
     MethodEntry("expected-gradients", "Expected Gradients", ExpectedGradients),
     MethodEntry("input-x-gradient", "Input×Gradient", InputXGradient, adds_up=True),
+    MethodEntry("held-gradient", "Held gradient", HeldGradient, adds_up=True),
     MethodEntry("gradient", "Gradient", Gradient),
     MethodEntry("saliency", "Saliency", Saliency),
     MethodEntry("log-gradient", "Log-gradient", LogGradient),
@@ -119,3 +123,23 @@ def find_method(name: str) -> MethodEntry:
         if name in (entry.name, entry.method.__name__):
             return entry
     raise ConfigurationError(f"no method {name!r}: {choose_from(name, METHODS)}.")
+
+
+def choose_method(model: Model, inputs: Inputs, *, layer: Layer | None = None) -> tuple[type[Attribution], str]:
+    """The method that suits a model, and why in one sentence.
+
+    >>> choose_method(torch.nn.Linear(2, 1, bias=False), torch.ones(1, 2))
+    (<class '...XGradient'>, 'X-Gradient: the model is certified, so that it equals Integrated Gradients in one pass.')
+    """
+    try:
+        XGradient(model, layer=layer)._call(inputs, None, None, None, create_graph=False)  # noqa: SLF001 - proves it
+    except NotHomogeneousError:
+        pass
+    else:
+        return XGradient, "X-Gradient: the model is certified, so that it equals Integrated Gradients in one pass."
+    if HeldGradient(model, layer=layer).attends(inputs):
+        return HeldGradient, (
+            "Held gradient: the model attends, so attention weights, norms and slopes are held and the rest adds up "
+            "in one pass; it is not Integrated Gradients."
+        )
+    return IntegratedGradients, "Integrated Gradients: the model is not certified, so the path is integrated in steps."
