@@ -84,7 +84,7 @@ if __name__ == "__main__":
 def test_under_ray_train(tmp_path, environment):
     """The worker function of the how-to, on two of Ray's workers."""
     pytest.importorskip("ray")
-    page = (Path(__file__).parents[2] / "docs/how-to/several-machines.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/how-to/train-with-a-prior.md").read_text()
     assert RAY.split("def train")[1].split("if __name__", maxsplit=1)[0].strip() in page
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
