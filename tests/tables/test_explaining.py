@@ -9,7 +9,7 @@ from torch import nn
 
 import axiograd
 from axiograd.datasets import Schema
-from axiograd.errors import InputError, TargetError
+from axiograd.errors import ConfigurationError, InputError, TargetError
 
 
 @pytest.fixture
@@ -63,6 +63,22 @@ def test_targets_by_name_per_row_and_predicted(people, model):
         axiograd.tables.explain(model, people, schema, target=[0, 1])
     with pytest.raises(InputError, match="no rows"):
         axiograd.tables.explain(model, people.iloc[:0], schema)
+
+
+def test_methods_by_name_class_or_object(people, model):
+    schema = Schema.fit(people, label="y")
+    steps = axiograd.tables.explain(model, people, schema, target=1, method="integrated-gradients", n_steps=64)
+    for method in ("x-gradient", "XGradient", axiograd.XGradient, axiograd.XGradient(model)):
+        found = axiograd.tables.explain(model, people, schema, target=1, method=method)
+        np.testing.assert_allclose(found.attributions, steps.attributions, atol=1e-3)
+    drawn = axiograd.tables.explain(
+        model, people, schema, target=1, method="expected-gradients", references=people, n_samples=4
+    )
+    assert drawn.method == "ExpectedGradients"
+    with pytest.raises(ConfigurationError, match="Expected Gradients needs references"):
+        axiograd.tables.explain(model, people, schema, target=1, method="expected-gradients")
+    with pytest.raises(ConfigurationError, match="did you mean 'x-gradient'"):
+        axiograd.tables.explain(model, people, schema, target=1, method="x-gradeint")
 
 
 def test_shap_draws_it(people, model):

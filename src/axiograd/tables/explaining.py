@@ -15,7 +15,8 @@ from axiograd._extras import optional
 from axiograd._names import choose_from
 from axiograd._notebook import shown_by
 from axiograd._state import like_of
-from axiograd.attribution import Attribution, XGradient
+from axiograd.attribution import Attribution
+from axiograd.attribution.methods import find_method
 from axiograd.attribution.shap_values import shap_explanation
 from axiograd.datasets import Schema
 from axiograd.datasets.tables import as_frame
@@ -63,7 +64,7 @@ def explain(
     schema: Schema,
     target: Any = None,
     *,
-    method: Any = XGradient,
+    method: str | type[Attribution] | Attribution = "x-gradient",
     batch_size: int = 1024,
     **options: Any,
 ) -> TableExplanation:
@@ -71,7 +72,8 @@ def explain(
 
     `schema` prepares the rows: that of the data the model was trained on (`axiograd.datasets.table(...).schema`, or
     `Schema.read(file)` of what `axiograd train` wrote). `target` is a class by name or number, one for each row,
-    or, by default, the predicted one. Further options go to the method.
+    or, by default, the predicted one. `method` is a name ("integrated-gradients"), a class or an object;
+    further options go to it, `references` of Expected Gradients as rows of the table.
 
     >>> import pandas as pd
     >>> frame = pd.DataFrame({"age": [30, 50], "sex": ["f", "m"]}, index=["ann", "bob"])
@@ -88,6 +90,10 @@ def explain(
     if not len(data):
         raise InputError("the table has no rows to explain.")
     inputs = schema.encode(data).to(like_of(model))
+    if "references" in options:
+        options["references"] = schema.encode(options["references"]).to(inputs)
+    if isinstance(method, str):
+        method = find_method(method).build(model, **options)
     attribution = method if isinstance(method, Attribution) else method(model, **options)
     names = schema.classes
     found: list[tuple[Tensor, Tensor, Tensor | None]] = []
