@@ -10,12 +10,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from axiograd.errors import ConfigurationError, InputError, NotFiniteError
+from axiograd.report.colours import CLIP
 
 Array: TypeAlias = NDArray[np.float64]
 Channels: TypeAlias = Literal["sum", "mean"]
 
-#: Colours stop getting stronger above this percentile of |attribution|, so that one outlier does not fade all others.
-CLIP = 99.5
 #: Images of at least so many pixels a side are photos: signs of neighbours cancel, and sums over windows show more.
 PHOTO, WINDOW = 128, 8
 

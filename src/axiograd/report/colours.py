@@ -3,6 +3,7 @@
 Blue and orange stay apart for all common kinds of colour blindness, and both ends are equally dark in print.
 """
 
+from importlib import resources
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,11 @@ ANCHORS: tuple[str, ...] = (
     "#c04a08",
     "#6e2604",
 )
+
+#: An overlay has the colours of ±this, as strong as the value is large: the dark ends would vanish on a dark image.
+TINT = 0.5
+#: Colours stop getting stronger above this percentile of |attribution|, so that one outlier does not fade all others.
+CLIP = 99.5
 
 #: Lines of one chart, in this order; chosen to differ in lightness too, so that a grey print keeps them apart.
 LINES: tuple[str, ...] = ("#135fa7", "#e06a10", "#3f8f6b", "#7a4fa3", "#6b6f76", "#c2a31d", "#b8336a", "#35b5c4")
@@ -48,3 +54,20 @@ def matplotlib_map(*, positive_only: bool = False) -> Any:
     colours = optional("matplotlib.colors", "plots", "drawing figures").LinearSegmentedColormap
     anchors = ANCHORS[len(ANCHORS) // 2 :] if positive_only else ANCHORS
     return colours.from_list("axiograd-positive" if positive_only else "axiograd", anchors, N=512)
+
+
+def asset(name: str) -> str:
+    """A file of the pages."""
+    return (resources.files("axiograd.report") / "assets" / name).read_text(encoding="utf-8")
+
+
+def shared_assets() -> dict[str, str]:
+    """What every page includes, by file name: `heat.js`, a plain script that defines `Heat`, and `palette.css`.
+
+    >>> sorted(shared_assets())
+    ['heat.js', 'palette.css']
+    """
+    heat = asset("heat.js")
+    for name, value in (("$ANCHORS", " ".join(ANCHORS)), ("$TINT", str(TINT)), ("$CLIP", str(CLIP))):
+        heat = heat.replace(name, value)
+    return {"heat.js": heat, "palette.css": asset("palette.css")}
