@@ -11,6 +11,14 @@ import axiograd
 from axiograd.datasets import Schema
 from axiograd.errors import ConfigurationError, InputError, TargetError
 
+#: Inputs of age, sex, pulse and weight.
+WIDTHS = torch.tensor([1, 2, 1, 1])
+
+
+class Half(axiograd.InputXGradient):
+    def _combine(self, x, gradient):
+        return 0.5 * x * gradient
+
 
 @pytest.fixture
 def people():
@@ -79,6 +87,48 @@ def test_methods_by_name_class_or_object(people, model):
         axiograd.tables.explain(model, people, schema, target=1, method="expected-gradients")
     with pytest.raises(ConfigurationError, match="did you mean 'x-gradient'"):
         axiograd.tables.explain(model, people, schema, target=1, method="x-gradeint")
+
+
+def test_the_distance_to_shapley_values(people):
+    """Against shap's exact values of columns, absent ones at zero."""
+    import shap
+
+    torch.manual_seed(0)
+    people = people.assign(pulse=people.age.to_numpy()[::-1] ** 2, weight=np.arange(30) % 7)
+    schema = Schema.fit(people, label="y")
+    model = nn.Sequential(nn.Linear(5, 16, bias=False), nn.ReLU(), nn.Linear(16, 2, bias=False)).double()
+    found = axiograd.tables.explain(model, people, schema, target=1)
+    assert found.kind.startswith("not shown to be Shapley values, R² ≥ 0")
+
+    inputs, exact = schema.encode(people).double(), []
+    for row in inputs:
+        inside = lambda there, row=row: row * torch.from_numpy(there).repeat_interleave(WIDTHS, 1)  # noqa: E731
+        game = lambda there, inside=inside: model(inside(there))[:, 1].detach().numpy()  # noqa: E731
+        explainer = shap.ExactExplainer(game, shap.maskers.Independent(np.zeros((1, 4))))
+        exact.append(explainer(np.ones((1, 4))).values[0])  # noqa: PD011
+    exact = np.stack(exact)
+    error = np.sqrt(np.square(found.attributions - exact).mean(axis=1))
+    assert error.max() > 0.01
+    assert (error <= 1.5 * found.shapley_error).all()
+    assert np.square(error).mean() < np.square(found.shapley_error).mean() < 9 * np.square(error).mean()
+    explained = 1 - np.square(found.attributions - exact).to_numpy().sum() / np.square(exact - np.mean(exact)).sum()
+    assert found.shapley_r2 <= explained
+
+    alone = axiograd.tables.explain(model, people.iloc[[4]], schema, target=1)
+    np.testing.assert_allclose(alone.shapley_error, found.shapley_error.iloc[[4]])
+    # of attributions that do not add up, too
+    half = axiograd.tables.explain(model, people, schema, target=1, method=Half)
+    error = np.sqrt(np.square(half.attributions - exact).mean(axis=1))
+    assert np.square(error).mean() < np.square(half.shapley_error).mean() < 9 * np.square(error).mean()
+
+
+def test_sums_of_columns_are_shapley_values(people):
+    schema = Schema.fit(people, label="y")
+    found = axiograd.tables.explain(nn.Linear(3, 2, bias=False), people, schema, target=1)
+    assert found.shapley_error.max() < 1e-6
+    assert found.kind == "Shapley values, R² ≥ 0.999"
+    biased = axiograd.tables.explain(nn.Linear(3, 2), people, schema, target=1, method="integrated-gradients")
+    assert biased.shapley_error.max() < 1e-5
 
 
 def test_shap_draws_it(people, model):

@@ -59,7 +59,7 @@ def subset_gap(attributions: Tensor, inputs: Tensor, score: Callable[[Tensor], T
     return score(inputs * subset).to(attributions) - rows(attributions * subset).sum(1)
 
 
-def draw_subset(inputs: Tensor) -> Tensor:
+def draw_subset(inputs: Tensor, generator: torch.Generator | None = None) -> Tensor:
     """A random subset of the features for each sample, its size by the Shapley kernel.
 
     >>> sorted(draw_subset(torch.zeros(1, 2)).flatten().tolist())
@@ -70,8 +70,8 @@ def draw_subset(inputs: Tensor) -> Tensor:
     # The only subset of one feature is the whole, which has no gap where attributions add up.
     sizes = torch.arange(1, max(n, 2), device=inputs.device)
     weights = 1.0 / (sizes * (n - sizes)).clamp(min=1)
-    size = sizes[torch.multinomial(weights, len(flat), replacement=True)]
-    ranks = torch.rand(flat.shape, device=inputs.device).argsort(1).argsort(1)
+    size = sizes[torch.multinomial(weights, len(flat), replacement=True, generator=generator)]
+    ranks = torch.rand(flat.shape, device=inputs.device, generator=generator).argsort(1).argsort(1)
     return (ranks < size[:, None]).reshape(inputs.shape)
 
 
