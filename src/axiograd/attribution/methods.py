@@ -110,18 +110,20 @@ _ALL = (
 METHODS: Mapping[str, MethodEntry] = {entry.name: entry for entry in _ALL}
 
 
-def find_method(name: str) -> MethodEntry:
-    """The entry of a method by its name or by its class's name.
+def find_method(name: str | type[Attribution]) -> MethodEntry:
+    """The entry of a method by its name, its class or its class's name; a class of the user's own has one, too.
 
-    >>> find_method("saliency") is find_method("Saliency")
+    >>> find_method("saliency") is find_method("Saliency") is find_method(Saliency)
     True
     >>> find_method("x-gradeint")
     Traceback (most recent call last):
     axiograd.errors.ConfigurationError: no method 'x-gradeint': did you mean 'x-gradient'? ...
     """
     for entry in METHODS.values():
-        if name in (entry.name, entry.method.__name__):
+        if name in (entry.name, entry.method.__name__, entry.method):
             return entry
+    if not isinstance(name, str):
+        return MethodEntry(name.__name__, name.__name__, name)
     raise ConfigurationError(f"no method {name!r}: {choose_from(name, METHODS)}.")
 
 

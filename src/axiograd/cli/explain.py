@@ -104,7 +104,7 @@ def explain(
                 output,
                 spec,
                 inputs,
-                method=names[0] if methods else "integrated-gradients",
+                method=names[0] if methods else None,
                 target=target,
                 versus=versus,
                 column=column,

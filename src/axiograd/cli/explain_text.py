@@ -36,7 +36,7 @@ def explain_text(
     spec: str,
     inputs: list[str],
     *,
-    method: str,
+    method: str | None,
     target: str,
     versus: str | None,
     column: str | None,

@@ -28,8 +28,8 @@ def text_html(explanation: Any) -> str:
     """One text in colours, in HTML that needs no style sheet.
 
     >>> from axiograd.text import Piece, TextExplanation
-    >>> tokens = (Piece("<b>", 1.0, start=0, end=3),)
-    >>> one = TextExplanation("<b>", tokens, "good", None, 1.0, None, "", "zero", 1.0, None)
+    >>> words = (Piece("<b>", 1.0, start=0, end=3),)
+    >>> one = TextExplanation("<b>", words, words, "good", 1.0, "Held gradient", "constants")
     >>> "<b>&lt;" in text_html(one), "&lt;" in text_html(one)
     (False, True)
     """
@@ -89,9 +89,9 @@ def text_rich(explanation: Any) -> Any:
     for piece in laid_out(explanation):
         if piece.kind == "outside":
             style = "dim strike"
-        elif piece.value or piece.kind in {"special", "prefix"}:
+        elif piece.value or piece.kind != "text":
             back, front = _colours(piece.value, limit)
-            style = f"{front} on {back}" + (" italic" if piece.kind == "special" else "")
+            style = f"{front} on {back}" + (" italic" if piece.kind != "text" else "")
         else:
             style = ""
         shown.append(visible(piece.text), style=style)
@@ -110,11 +110,11 @@ def texts_rich(explanations: Sequence[Any]) -> Any:
 
 
 def laid_out(explanation: Any) -> Iterator[Any]:
-    """Everything that is shown, in order: special tokens, words, and the text between them."""
+    """Everything that is shown, in order: special tokens, words, the text between them, and constants."""
     from axiograd.text.explanation import Piece
 
     tokens = explanation.tokens
-    first = next((i for i, t in enumerate(tokens) if t.kind in {"text", "outside"}), len(tokens))
+    first = next((i for i, t in enumerate(tokens) if t.kind == "text"), len(tokens))
     for token in tokens[:first]:
         yield token
         yield Piece(" ", 0.0)
@@ -127,17 +127,17 @@ def laid_out(explanation: Any) -> Iterator[Any]:
     if done < len(explanation.text):
         yield Piece(explanation.text[done:], 0.0)
     for token in tokens[first:]:
-        if token.kind in {"special", "prefix"}:
+        if token.kind == "special":
             yield Piece(" ", 0.0)
             yield token
+    if explanation.beside:
+        yield Piece(" ", 0.0)
+        yield Piece(f"{explanation.beside} {explanation.constants:+.3g}", explanation.constants, "constants")
 
 
 def strongest(explanation: Any) -> float:
-    """The largest value of a word: full colour. Special tokens may be larger, and are clipped."""
-    values = [abs(word.value) for word in explanation.words] + [
-        abs(token.value) for token in explanation.tokens if token.kind == "prefix"
-    ]
-    return max(values, default=0.0) or 1.0
+    """The largest value of a word: full colour. Special tokens and constants may be larger, and are clipped."""
+    return max((abs(word.value) for word in explanation.words), default=0.0) or 1.0
 
 
 def _colours(value: float, limit: float) -> tuple[str, str]:
@@ -154,13 +154,15 @@ def _linear(channel: int) -> float:
 
 def _says(piece: Any, explanation: Any) -> str:
     """What the pointer shows: the value, its part of the score, and the tokens of a word."""
-    whole = explanation.difference
-    part = f" ({piece.value / whole:+.1%} of {whole:.4g})" if whole else ""
+    score = explanation.score
+    part = f" ({piece.value / score:+.1%} of {score:.4g})" if score and explanation.beside else ""
+    if piece.kind == "constants":
+        return f"{piece.text}{part}: what is not from tokens"
     words = f"{piece.text.strip()} {piece.value:+.4g}{part}"
-    inside = [t for t in explanation.tokens_in(piece.start, piece.end) if t.kind == "text"] if piece.end else []
+    inside = [t for t in explanation.tokens if t.end and piece.start <= t.start < piece.end]
     if piece.kind == "text" and len(inside) > 1:
         words += ": " + ", ".join(f"{t.text} {t.value:+.3g}" for t in inside)
-    return {"special": "special token ", "prefix": "prefix ", "outside": "not seen: "}.get(piece.kind, "") + words
+    return {"special": "special token ", "outside": "not read: "}.get(piece.kind, "") + words
 
 
 def _html_piece(piece: Any, explanation: Any, limit: float) -> str:
@@ -171,10 +173,8 @@ def _html_piece(piece: Any, explanation: Any, limit: float) -> str:
         return shown
     back, front = _colours(piece.value, limit)
     style = f"background:{back};color:{front};border-radius:3px;padding:1px 2px"
-    if piece.kind == "special":
+    if piece.kind != "text":
         style = f"{_SPECIAL};background:{back};color:{front}"
-    elif piece.kind == "prefix":
-        style += ";border-bottom:2px solid #555"
     words = escape(_says(piece, explanation))
     return f'<span style="{style}" title="{words}" data-says="{words}" tabindex="0">{shown}</span>'
 
@@ -223,7 +223,7 @@ class _LineRows:
                 self.drawn.append(_svg_text(x, y + 19, part, "fill:#1c1c1c"))
             return
         back, front = ("#ffffff", "#888888") if piece.kind == "outside" else _colours(piece.value, limit)
-        edge = ' stroke="#999"' if piece.kind in {"special", "prefix"} else ""
+        edge = ' stroke="#999"' if piece.kind in {"special", "constants"} else ""
         strike = ";text-decoration:line-through" if piece.kind == "outside" else ""
         self.drawn.append(
             f"<g><title>{escape(_says(piece, explanation))}</title>"

@@ -1,139 +1,147 @@
-"""From texts to batches of token ids: windows of what the model takes, padded on the right."""
+"""From texts to batches of token ids, and from tokens back to words, by the tokenizer alone."""
 
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from axiograd.errors import ConfigurationError, InputError
+from axiograd.errors import InputError, TargetError
+from axiograd.text.explanation import Piece
 
-#: Lengths are rounded up to powers of two from here on, so that a proof for one batch covers the next.
-_SHORTEST = 16
 #: Tokenizers that know no limit say this or more.
 _NO_LIMIT = 10**6
 
 
-@dataclass(frozen=True)
-class Window:
-    """A piece of one text as the model sees it."""
+class Texts:
+    """Texts as one model reads them; those that are too long are cut, and a warning says so."""
 
-    text: int
-    ids: list[int]
-    #: Where each token stands in the text.
-    offsets: list[tuple[int, int]]
-    special: list[bool]
-    #: Further inputs of the tokenizer, such as token_type_ids.
-    further: dict[str, list[int]] = field(default_factory=dict)
-    #: Place of its first ordinary token among the text's tokens.
-    first: int = 0
-    #: What the decoder has written so far, with its start token.
-    prefix: list[int] = field(default_factory=list)
-
-
-def takes(model: nn.Module) -> set[str]:
-    """Names of the arguments of forward."""
-    return set(inspect.signature(model.forward).parameters)
-
-
-def longest(model: nn.Module, tokenizer: Any, given: int | None) -> int | None:
-    """How many tokens the model takes at once; None: any number."""
-    if given is not None:
-        if given < 8:  # noqa: PLR2004 - special tokens, an overlap, and something to say
-            raise ConfigurationError(f"max_length={given}: a window has at least 8 tokens.")
-        return given
-    config = getattr(model, "config", None)
-    limits = [getattr(tokenizer, "model_max_length", _NO_LIMIT)]
-    for name in ("max_position_embeddings", "n_positions"):
-        limit = getattr(config, name, None)
-        if isinstance(limit, int) and limit > 0 and not getattr(config, "is_encoder_decoder", False):
-            # Positions that begin behind the padding's own (RoBERTa) are fewer than their table is long.
-            tables = [m for n, m in model.named_modules() if n.endswith("position_embeddings")]
-            skipped = next((m.padding_idx + 1 for m in tables if getattr(m, "padding_idx", None) is not None), 0)
-            limits.append(limit - skipped)
-    limit = min(limits)
-    return None if limit >= _NO_LIMIT else int(limit)
-
-
-def read(
-    model: nn.Module, tokenizer: Any, texts: Sequence[str], *, limit: int | None, overlap: int | None, last_only: bool
-) -> list[Window]:
-    """The windows of every text, in order; ``last_only`` keeps the end of a text that is too long."""
-    if not getattr(tokenizer, "is_fast", False):
-        raise InputError(
-            f"{type(tokenizer).__name__} does not say where its tokens stand in the text: pass a fast tokenizer "
-            "(AutoTokenizer.from_pretrained(..., use_fast=True))."
-        )
-    accepted = takes(model)
-    windows: list[Window] = []
-    for place, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise InputError(f"text {place} is of type {type(text).__name__}: expected a string.")
-        if not text.strip():
-            raise InputError(f"text {place} is empty: there is nothing to explain.")
-        settings: dict[str, Any] = {}
-        if limit is not None and not last_only:
-            stride = min(64, limit // 4) if overlap is None else overlap
-            room = limit - tokenizer.num_special_tokens_to_add()
-            if not 0 <= stride < room:
-                raise ConfigurationError(f"overlap={stride}: windows of {room} tokens overlap by 0 to {room - 1}.")
-            settings = {"truncation": True, "max_length": limit, "stride": stride, "return_overflowing_tokens": True}
-        encoded = tokenizer(
-            [text], return_offsets_mapping=True, return_special_tokens_mask=True, verbose=False, **settings
-        )
-        first, before = 0, len(windows)
-        for i, ids in enumerate(encoded["input_ids"]):
-            offsets, special = encoded["offset_mapping"][i], [bool(s) for s in encoded["special_tokens_mask"][i]]
-            cut = slice(max(0, len(ids) - limit) if last_only and limit is not None else 0, None)
-            first += sum(not s for s in special[: cut.start])
-            own = {"input_ids", "attention_mask", "offset_mapping", "special_tokens_mask", "overflow_to_sample_mapping"}
-            further = {k: list(v[i][cut]) for k, v in encoded.items() if k not in own and k in accepted}
-            windows.append(
-                Window(place, list(ids[cut]), [tuple(o) for o in offsets[cut]], special[cut], further, first)
+    def __init__(
+        self, model: nn.Module, tokenizer: Any, texts: Sequence[Any], *, max_length: int | None, keep_end: bool
+    ) -> None:
+        if not getattr(tokenizer, "is_fast", False):
+            raise InputError(
+                f"{type(tokenizer).__name__} does not say where its tokens stand in the text: pass a fast tokenizer "
+                "(AutoTokenizer.from_pretrained(..., use_fast=True))."
             )
-            first += sum(not s for s in special) - (settings.get("stride", 0))
-        if all(all(window.special) for window in windows[before:]):
-            raise InputError(f"text {place}, {text[:40]!r}, has no tokens for this tokenizer.")
-    return windows
+        for place, text in enumerate(texts):
+            if not (isinstance(text, str) and text.strip()):  # a cell of a table may be a number
+                raise InputError(f"text {place} is {text!r}: expected a string with words in it.")
+        self.model, self.tokenizer, self.texts = model, tokenizer, texts
+        self._arguments = set(inspect.signature(model.forward).parameters)
+        limit = longest(model, tokenizer) if max_length is None else max_length
+        side, tokenizer.truncation_side = tokenizer.truncation_side, "left" if keep_end else "right"
+        try:
+            self._encoded = tokenizer(list(texts), truncation=limit is not None, max_length=limit)
+        finally:
+            tokenizer.truncation_side = side
+        self.encodings = self._encoded.encodings
+        for text, encoding in zip(texts, self.encodings, strict=True):
+            if all(encoding.special_tokens_mask):
+                raise InputError(f"the text {text[:40]!r} has no tokens for this tokenizer.")
+        if cut := sum(bool(encoding.overflowing) for encoding in self.encodings):
+            warnings.warn(
+                f"{cut} of {len(texts)} texts have more than {limit} tokens: the model reads the "
+                f"{'last' if keep_end else 'first'} {limit}, and the rest is struck out.",
+                stacklevel=3,
+            )
+
+    def batches(self, size: int) -> list[list[int]]:
+        """Texts of like length together; each alone where the model cannot be told what padding is."""
+        config = getattr(self.model, "config", None)
+        pads = self.tokenizer.pad_token is not None and getattr(config, "pad_token_id", 0) is not None
+        size = size if pads and self._takes("attention_mask") else 1
+        ordered = sorted(range(len(self.encodings)), key=lambda row: len(self.encodings[row]))
+        return [ordered[i : i + size] for i in range(0, len(ordered), size)]
+
+    def call(self, rows: Sequence[int]) -> dict[str, Tensor]:
+        """What the model is called with for some of the texts, padded on the right."""
+        found = {name: [values[row] for row in rows] for name, values in self._encoded.items() if self._takes(name)}
+        if len(rows) > 1:
+            found = self.tokenizer.pad(found, padding_side="right")
+        device = next((p.device for p in self.model.parameters()), torch.device("cpu"))
+        return {name: torch.tensor(values, device=device) for name, values in found.items()}
+
+    def _takes(self, name: str) -> bool:
+        """Whether forward has this argument; a wrapper that hands on whatever it gets takes all that there is."""
+        return name in self._arguments or "input_ids" not in self._arguments
+
+    def special_tokens(self, rows: Sequence[int]) -> Tensor:
+        """Whether each token of a batch is the tokenizer's, or padding."""
+        masks = [torch.tensor(self.encodings[row].special_tokens_mask, dtype=torch.bool) for row in rows]
+        return torch.nn.utils.rnn.pad_sequence(masks, batch_first=True, padding_value=True)
+
+    def last(self, row: int) -> int:
+        """The last token, which says what comes next."""
+        return len(self.encodings[row]) - 1
+
+    def position(self, row: int, at: int | str | None) -> int:
+        """The token that stands at a place of the text, or where the given words begin; −1 for None."""
+        if at is None:
+            return -1
+        text, start = self.texts[row], at
+        if isinstance(at, str):
+            start = text.find(at)
+            if start < 0 or text.find(at, start + 1) >= 0:
+                often = "does not occur" if start < 0 else "occurs several times"
+                raise TargetError(f"at={at!r} {often} in the text {text[:60]!r}: give the place of its first letter.")
+        found: int | None = self.encodings[row].char_to_token(start)
+        if found is None:
+            raise TargetError(f"at={at!r}: the model reads no token there of the text {text[:60]!r}.")
+        return found
+
+    def word(self, row: int, token: int) -> str:
+        """The word that a token is in."""
+        start, end = self.encodings[row].word_to_chars(self.encodings[row].token_to_word(token))
+        return str(self.texts[row][start:end].strip())
+
+    def tokens(self, row: int, values: Sequence[float]) -> tuple[Piece, ...]:
+        """Every token with its value."""
+        encoding = self.encodings[row]
+        # Behind them may be padding.
+        rows = zip(encoding.tokens, values, encoding.special_tokens_mask, encoding.offsets, strict=False)
+        return tuple(
+            Piece(name, value, "special") if special else Piece(name, value, "text", start, end)
+            for name, value, special, (start, end) in rows
+        )
+
+    def words(self, row: int, tokens: Sequence[Piece]) -> tuple[Piece, ...]:
+        """The words of the text, each with the sum of its tokens, and what the model did not read."""
+        text, words = self.texts[row], list[Piece]()
+        last, waiting = None, 0.0
+        for token, word in zip(tokens, self.encodings[row].word_ids, strict=True):
+            if token.kind == "special":
+                continue
+            shown = text[token.start : token.end]
+            if not shown.strip():  # a space of its own, which belongs to what follows
+                waiting += token.value
+                continue
+            start = token.start + len(shown) - len(shown.lstrip())
+            value, waiting, same = token.value + waiting, 0.0, word == last and not text[start - 1 : start].isspace()
+            last = word
+            if words and same:
+                before = words.pop()
+                start, value = before.start, before.value + value
+            words.append(Piece(text[start : token.end], value, "text", start, token.end))
+        if waiting and words:
+            words.append(words.pop().plus(waiting))
+        first, end = (words[0].start, words[-1].end) if words else (0, 0)
+        ends = [Piece(text[a:b], 0.0, "outside", a, b) for a, b in ((0, first), (end, len(text)))]
+        unread, unread_after = ([piece] if piece.text.strip() else [] for piece in ends)
+        return (*unread, *words, *unread_after)
 
 
-def collate(
-    windows: Sequence[Window], model: nn.Module, tokenizer: Any, *, limit: int | None, device: torch.device
-) -> dict[str, Tensor]:
-    """One call of the model: ids, masks, and what else the tokenizer gave, padded on the right."""
-    accepted = takes(model)
-    width = max(len(w.ids) for w in windows)
-    if any(w is not windows[0] for w in windows):
-        rounded = max(_SHORTEST, 1 << (width - 1).bit_length())
-        width = rounded if limit is None else max(width, min(limit, rounded))
-    if "attention_mask" not in accepted or padding_id(model, tokenizer) is None:
-        width = max(len(w.ids) for w in windows)
-    fill = padding_id(model, tokenizer) or 0
-    call = {"input_ids": _padded([w.ids for w in windows], width, fill)}
-    if "attention_mask" in accepted:
-        call["attention_mask"] = _padded([[1] * len(w.ids) for w in windows], width, 0)
-    for name in windows[0].further:
-        call[name] = _padded([w.further[name] for w in windows], width, 0)
-    if windows[0].prefix:
-        written = max(len(w.prefix) for w in windows)
-        call["decoder_input_ids"] = _padded([w.prefix for w in windows], written, fill)
-        if "decoder_attention_mask" in accepted:
-            call["decoder_attention_mask"] = _padded([[1] * len(w.prefix) for w in windows], written, 0)
-    return {name: value.to(device) for name, value in call.items()}
-
-
-def padding_id(model: nn.Module, tokenizer: Any) -> int | None:
-    """The id that the model takes for padding; None if a batch cannot be padded."""
-    config = getattr(model, "config", None)
-    named = getattr(config, "pad_token_id", None)
-    if named is None and type(model).__name__.endswith("ForSequenceClassification"):
-        return None  # a model that looks for the last token of each text needs to know
-    return named if named is not None else getattr(tokenizer, "pad_token_id", None) or 0
-
-
-def _padded(rows: Sequence[Sequence[int]], width: int, fill: int) -> Tensor:
-    return torch.tensor([[*row, *[fill] * (width - len(row))] for row in rows])
+def longest(model: nn.Module, tokenizer: Any) -> int | None:
+    """How many tokens the model takes at once; None: any number."""
+    limits = [tokenizer.model_max_length]
+    limit = getattr(getattr(model, "config", None), "max_position_embeddings", None)
+    if isinstance(limit, int) and limit > 0:
+        # Positions that begin behind the padding's own (RoBERTa) are fewer than their table is long.
+        tables = [m for name, m in model.named_modules() if name.endswith("position_embeddings")]
+        skipped = next((m.padding_idx + 1 for m in tables if getattr(m, "padding_idx", None) is not None), 0)
+        limits.append(limit - skipped)
+    return None if min(limits) >= _NO_LIMIT else int(min(limits))

@@ -82,15 +82,7 @@ def causal_model():
 
 
 @cache
-def encoder_decoder():
-    config = hf.T5Config(
-        vocab_size=SIZE,
-        d_model=16,
-        d_kv=8,
-        d_ff=16,
-        num_layers=1,
-        num_heads=2,
-        decoder_start_token_id=0,
-        pad_token_id=0,
-    )
-    return strengthened(hf.T5ForConditionalGeneration(config))
+def llama():
+    """RoPE, RMSNorm, SwiGLU, no biases, and a token to pad with."""
+    config = hf.LlamaConfig(**SMALL, vocab_size=SIZE, max_position_embeddings=64, pad_token_id=0)
+    return strengthened(hf.LlamaForCausalLM(config))
