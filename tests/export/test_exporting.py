@@ -1,16 +1,11 @@
 """Files against Integrated Gradients by quadrature in float64, an oracle that knows nothing of graphs."""
 
 import copy
-import inspect
-from contextlib import suppress
-from types import SimpleNamespace
 
 import numpy as np
 import onnxruntime
 import pytest
 import torch
-from onnxscript import rewriter
-from onnxscript.rewriter.rules.common import slice_split_rule
 from torch import nn
 
 import axiograd
@@ -120,22 +115,6 @@ def test_a_wrong_target_or_size_is_an_error_at_run_time(exported):
         session.run(None, {**values, **asked, next(iter(values)): np.ones((2, 7), np.float32)})
 
 
-def test_the_card_is_read_back_and_a_change_is_noticed(exported, tmp_path):
-    *_, card, _, path = exported
-    found = axiograd.export.read(path)
-    assert found == card
-    assert found.intact
-    assert found.certificate.ok
-    content = bytearray(path.read_bytes())
-    for place in (len(content) // 3, len(content) // 2, len(content) - 70, len(content) - 20):
-        content[place] ^= 1
-        changed = tmp_path / "changed.onnx"
-        changed.write_bytes(content)
-        with suppress(StorageError):  # perhaps no longer a file that can be read
-            assert not axiograd.export.read(changed).intact
-        content[place] ^= 1
-
-
 def test_pt2_loads_without_the_package_and_agrees(tmp_path):
     import subprocess
     import sys
@@ -149,7 +128,6 @@ def test_pt2_loads_without_the_package_and_agrees(tmp_path):
     assert model[2].training
     model.eval()
     assert axiograd.export.read(path) == card
-    assert axiograd.export.read(path).intact
     x = torch.randn(5, 3)
     torch.save(x, tmp_path / "x.pt")
     code = f"""
@@ -189,20 +167,15 @@ def test_wrong_use(tmp_path):
         axiograd.export_onnx(model, x, tmp_path / "m.onnx", baseline=torch.randn(2, 3))
     with pytest.raises(InputError, match="list with tensors"):
         axiograd.export_pt2(lambda x, more: model(x) * more[0], (x, [x[:, :1] * 0 + 1]), tmp_path / "m.pt2")
-    for pool in (2.5, "8", True):
+    for pool in (2.5, "8", 0):
         with pytest.raises(InputError, match=f"pool={pool!r}"):
             axiograd.export_pt2(nn.Conv2d(3, 2, 3, bias=False), torch.ones(1, 3, 5, 5), tmp_path / "m.pt2", pool=pool)
-    for tolerance in (float("nan"), -1.0, 0.0, "small"):
-        with pytest.raises(ConfigurationError, match="between 0 and 1"):
-            axiograd.export_pt2(model, x, tmp_path / "m.pt2", tolerance=tolerance)
     for classes in (("one",), ("one", "two", "three"), "ab"):
         with pytest.raises(ConfigurationError, match="the model has 2 outputs"):
             axiograd.export_pt2(model, x, tmp_path / "m.pt2", classes=classes)
     for name in ("target", "attribution", "pooled_left"):
         with pytest.raises(InputError, match=f"'{name}' has the name of one of the graph's own"):
             axiograd.export_pt2(Any(), {name: x}, tmp_path / "m.pt2")
-    with pytest.raises(InputError, match="'left half': a graph's inputs have names"):
-        axiograd.export_pt2(Any(), {"left half": x}, tmp_path / "m.pt2")
     with pytest.raises(InputError, match=r"shape \(2,\) for an input of .*Give the examples a batch dimension"):
         axiograd.export_onnx(model, x[0], tmp_path / "m.onnx")
     (tmp_path / "file").write_text("")
@@ -281,16 +254,7 @@ def test_examples_in_channels_last(tmp_path):
     model = nn.Sequential(nn.Conv2d(3, 2, 3, bias=False), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()).eval()
     images = torch.randn(2, 3, 8, 8).to(memory_format=torch.channels_last)
     card = axiograd.export_onnx(model, images, tmp_path / "m.onnx")
-    assert card.check.attribution_error < 1e-5
-
-
-def test_half_precision_wants_a_tolerance_of_its_own(tmp_path):
-    torch.manual_seed(0)
-    layers = nn.Linear(64, 256, bias=False), nn.ReLU(), nn.Linear(256, 3, bias=False)
-    model, x = nn.Sequential(*layers).half().eval(), torch.randn(3, 64).half()
-    with pytest.raises(ExportError, match=r"float16 rounds to 1e-03, so allow for it \(tolerance=0\.02\)"):
-        axiograd.export_pt2(model, x, tmp_path / "m.pt2")
-    assert axiograd.export_pt2(model, x, tmp_path / "m.pt2", tolerance=2e-2).check.gap < 2e-2
+    assert card.check.median < 1e-5
 
 
 def test_height_and_width_may_be_free(tmp_path):
@@ -308,11 +272,6 @@ def test_height_and_width_may_be_free(tmp_path):
         assert np.abs(gap).max() < 1e-6
 
 
-class Fixed(nn.Module):
-    def forward(self, x):
-        return x.reshape(2, 3).relu()
-
-
 def test_any_size_is_pooled_to_several_pixels(tmp_path):
     pooling = nn.AvgPool2d(3, 2, 1), nn.AdaptiveAvgPool2d((3, 2)), nn.Flatten()
     model = nn.Sequential(nn.Conv2d(3, 4, 3, 2, bias=False), nn.ReLU(), *pooling, nn.Linear(24, 2, bias=False)).eval()
@@ -326,33 +285,15 @@ def test_any_size_is_pooled_to_several_pixels(tmp_path):
         torch.testing.assert_close(torch.from_numpy(found), (x * gradient).detach())
 
 
-def test_a_model_that_fixes_its_sizes_says_so(tmp_path):
-    model = nn.Sequential(nn.Conv2d(3, 4, 3, bias=False), nn.Flatten(), nn.Linear(144, 2, bias=False))
-    with pytest.raises(ConfigurationError, match=r"does not take images other than .*\(2, 3, 8, 8\)"):
-        axiograd.export_pt2(model, torch.randn(2, 3, 8, 8), tmp_path / "m.pt2", sizes=True)
-    card = axiograd.export_pt2(Fixed(), torch.randn(2, 3), tmp_path / "m.pt2")
-    assert card.inputs == (("input", "float32", (2, 3)), ("target", "int64", (2,)))
-    assert card.check.batches == (2,)
-
-
 class Singular(nn.Module):
     def forward(self, x):
         return torch.linalg.svdvals(x.reshape(-1, 2, 2))
 
 
-def test_an_operator_that_onnx_lacks_is_named_with_its_line(tmp_path):
-    with pytest.raises(ExportError, match=r"svd.*test_exporting\.py:\d+.*svdvals.*\.pt2"):
+def test_an_operator_that_onnx_lacks_is_named(tmp_path):
+    with pytest.raises(ExportError, match=r"no operator for aten\..*svd.*\.pt2 file"):
         axiograd.export_onnx(Singular().eval(), torch.randn(2, 4), tmp_path / "m.onnx")
     assert not list(tmp_path.iterdir())
-
-
-def test_a_lifted_library_layer_that_onnx_lacks_is_named_without_our_lines(tmp_path):
-    layers = nn.Conv2d(3, 4, 3), nn.AdaptiveMaxPool2d(2), nn.Flatten(), nn.Linear(16, 2)
-    x = torch.randn(2, 3, 9, 9)
-    model = axiograd.to_xdnn(nn.Sequential(*layers).eval(), x, how="lift").model
-    axiograd.export_onnx(model, x, tmp_path / "m.onnx")  # of one size it is written with others
-    with pytest.raises(ExportError, match=r"adaptive_max_pool2d \(model\.1\)\. Write that layer with other"):
-        axiograd.export_onnx(model, x, tmp_path / "m.onnx", sizes=True)
 
 
 def same_as_by_hand(path, wide, score, target):
@@ -381,18 +322,10 @@ class InPlace(nn.Module):
 
 
 @pytest.mark.parametrize("seen", [False, True])
-def test_in_place_operators(tmp_path, monkeypatch, seen):
-    traced, real = [], torch.export.ExportedProgram.run_decompositions
-
-    def watched(*given, **named):
-        traced.extend(frame for frame in inspect.stack(0) if "torch/onnx" in frame.filename)
-        return real(*given, **named)
-
-    monkeypatch.setattr(torch.export.ExportedProgram, "run_decompositions", watched)
+def test_in_place_operators(tmp_path, seen):
     torch.manual_seed(0)
     model, x = InPlace(seen=seen).eval(), torch.randn(5, 4)
     axiograd.export_onnx(model, x[:2], tmp_path / "m.onnx")
-    assert seen or not traced  # once more, by PyTorch's exporter: half of the time
     # by hand, without anything in place
     double, wide = copy.deepcopy(model).double(), x.double().requires_grad_()
     hidden = double.first(wide)
@@ -476,6 +409,24 @@ def test_copies_and_idle_dropout(tmp_path):
     same_as_by_hand(tmp_path / "m.onnx", wide, score, 0)
 
 
+def test_free_sizes_that_the_model_fixes(tmp_path):
+    model = nn.Sequential(nn.Conv2d(3, 4, 3, bias=False), nn.Flatten(), nn.Linear(144, 2, bias=False))
+    with pytest.raises(InputError, match=r"the model fails on samples of shape \(3, 10, 9\)"):
+        axiograd.export_pt2(model, torch.randn(2, 3, 8, 8), tmp_path / "m.pt2", sizes=True)
+    for export, name in ((axiograd.export_onnx, "m.onnx"), (axiograd.export_pt2, "m.pt2")):
+        with pytest.raises(ExportError, match=r"takes 4 alone for the batch.*int\(x\.shape\[0\]\), say x\.shape\[0\]"):
+            export(Counted().eval(), torch.randn(4, 2, 4), tmp_path / name)
+
+
+def test_half_precision(tmp_path):
+    torch.manual_seed(0)
+    layers = nn.Linear(64, 256, bias=False), nn.ReLU(), nn.Linear(256, 3, bias=False)
+    model, x = nn.Sequential(*layers).half().eval(), torch.randn(3, 64).half()
+    card = axiograd.export_pt2(model, x, tmp_path / "m.pt2")
+    assert card.check.structure < 1e-12
+    assert {dtype for _, dtype, _ in (*card.inputs, *card.outputs)} == {"float16", "int64"}
+
+
 class Counted(nn.Module):
     """Writes the number of rows into the graph."""
 
@@ -485,73 +436,3 @@ class Counted(nn.Module):
 
     def forward(self, x):
         return self.last(x.relu().view(len(x), -1))
-
-
-def test_a_batch_that_the_code_writes_down_is_named(tmp_path):
-    for export, name in ((axiograd.export_onnx, "m.onnx"), (axiograd.export_pt2, "m.pt2")):
-        with pytest.raises(
-            ExportError, match=r"takes 4 alone.*for len\(x\) or int\(x\.shape\[0\]\), say x\.shape\[0\]"
-        ):
-            export(Counted().eval(), torch.randn(4, 2, 4), tmp_path / name)
-
-
-def test_the_time_of_an_export_does_not_grow_with_the_square_of_the_slices(tmp_path, monkeypatch):
-    """onnxscript's rule for slices that are a split would compare every node with every slice."""
-
-    class Slices(nn.Module):
-        def forward(self, x):
-            for _ in range(3):
-                x = torch.cat([x[:, 2:], x[:, :2].relu()], 1)
-            return x
-
-    def compared(*_, **__):
-        raise AssertionError("every node is compared with every slice")
-
-    every = rewriter._DEFAULT_REWRITE_RULES
-    monkeypatch.setattr(slice_split_rule, "try_rewrite", compared)
-    assert slice_split_rule in every
-    axiograd.export_onnx(Slices(), torch.randn(2, 4), tmp_path / "model.onnx")
-    assert rewriter._DEFAULT_REWRITE_RULES is every  # others' exports are as they were
-
-
-def test_a_composite_operator_that_onnx_lacks_has_its_line(tmp_path):
-    """By the line of the composite operator, which the kernel's longer name does not repeat."""
-
-    class Sampled(nn.Module):
-        def forward(self, x):
-            grid = torch.linspace(-1, 1, 50).reshape(1, 5, 5, 2).expand(x.shape[0], -1, -1, -1)
-            return nn.functional.grid_sample(x, grid, align_corners=False).mean((2, 3))
-
-    with pytest.raises(
-        ExportError, match=r"no operator for aten.grid_sampler_2d_backward .*`return nn.functional.grid_"
-    ):
-        axiograd.export_onnx(Sampled().eval(), torch.randn(2, 3, 8, 8), tmp_path / "m.onnx")
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(("pooled", "kept"), [(1, True), (3, False)])
-def test_values_have_the_graph_s_names_unless_it_was_traced_again(pooled, kept):
-    """Only then are the file's gates those of the nodes with their names: the exporter decomposes uneven pooling."""
-    from axiograd.export.exporting import make
-    from axiograd.export.onnx_file import to_onnx
-
-    layers = nn.Conv2d(3, 4, 3, bias=False), nn.ReLU(), nn.AdaptiveAvgPool2d(pooled), nn.Flatten()
-    made = make(nn.Sequential(*layers).eval(), torch.randn(2, 3, 4, 4), baseline=None, additional=None, asked="index")
-    assert to_onnx(made.joint)[1] is kept
-
-
-@pytest.mark.parametrize(
-    ("held", "told"),
-    [(3 * 2**30, r"take 3\.0 GB, .* 2 at most.* \.pt2 file"), (2**30, r"of 1\.0 GB .* not enough memory")],
-)
-def test_a_graph_that_does_not_fit_is_told(held, told):
-    from axiograd.export.onnx_file import serialised
-
-    class Large:
-        graph = SimpleNamespace(initializer=[SimpleNamespace(raw_data=range(held))])
-
-        def SerializeToString(self, deterministic):  # noqa: N802
-            raise ValueError("Failed to serialize proto")
-
-    with pytest.raises(ExportError, match=told):
-        serialised(Large())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import platform
 from collections.abc import Mapping, Sequence
@@ -12,60 +11,39 @@ import torch
 from torch import Tensor, nn
 
 from axiograd._calls import Model
+from axiograd._io import digest
 from axiograd._state import unwrap
 from axiograd._version import __version__
 from axiograd.errors import StorageError
 from axiograd.homogeneity import Certificate
 from axiograd.homogeneity.program import AsModule
 
-FORMAT = 1
-#: A tensor of the graph: its name, dtype, and sizes; a word stands for a size that is free.
+#: What the card is called within a file.
+KEY = "axiograd"
+#: Tensors of a graph: name, dtype, and sizes; a word stands for a size that is free.
 Signature = tuple[tuple[str, str, tuple[int | str, ...]], ...]
+#: A largest error that is so many times the median comes from a kink, not from rounding alone.
+_KINK = 10
 
 
 @dataclass(frozen=True)
 class Check:
-    """How far a file was from eager PyTorch on inputs that the export had not seen, relative to the largest value."""
+    """How far a file is from eager PyTorch on inputs that the export had not seen, relative to the largest value."""
 
-    #: Rows that were compared, and in batches of which sizes.
     samples: int
-    batches: tuple[int, ...]
-    #: The largest relative errors of outputs and of attributions, on ties with the file's own gates, without rows on
-    #: which rounding alone is more than the tolerance, and the largest relative gap.
-    output_error: float
-    attribution_error: float
-    gap: float
-    #: Rows on a kink of the network, the gates that switch there when the input is shifted by 1e-6 of itself, and the
-    #: largest error on those rows and on the rounded ones.
-    ties: int = 0
-    gates: int = 0
-    tied_error: float = 0.0
-    #: Rows on which no gate switches, and PyTorch's own answer is as uncertain as the file is off.
-    rounded: int = 0
-    #: Of both kinds, rows that are further off than the tolerance with the file's own gates, too, and the largest error
-    #: of attributions with them, where they are known.
-    unequal: int = 0
-    gated_error: float | None = None
+    #: The graph in float64.
+    structure: float
+    #: The file as it is: outputs and attributions, over the samples.
+    median: float
+    largest: float
 
     def __str__(self) -> str:
-        sizes = ", ".join(map(str, self.batches))
-        text = f"checked on {self.samples} new inputs in batches of {sizes}: "
-        if max(self.rounded, self.unequal) < self.samples:
-            text += (
-                f"attributions within {self.attribution_error:.1e} of eager PyTorch, outputs {self.output_error:.1e}, "
-            )
-        text += f"gap {self.gap:.1e}"
-        if self.ties:
-            kind = "is a tie" if self.ties == 1 else "are ties"
-            text += (
-                f"; {self.ties} of them {kind}, at which rounding switches {self.gates} gate{'s' * (self.gates != 1)}"
-            )
-        if self.rounded:
-            text += f"; on {self.rounded} PyTorch's own rounding is larger than the tolerance"
-        if not self.ties and not self.rounded:
-            return text
-        gated = "" if self.gated_error is None else f", with the file's own gates {self.gated_error:.1e}"
-        return f"{text} (error there {self.tied_error:.1e}{gated})"
+        text = (
+            f"checked on {self.samples} new inputs: in float64 the graph is within {self.structure:.1e} of eager "
+            f"PyTorch; the file is off by {self.median:.1e} in the median, and by {self.largest:.1e} at most"
+        )
+        kink = self.largest > _KINK * self.median
+        return text + " (next to a kink, a ReLU at zero, rounding decides on which side an input is)" * kink
 
 
 @dataclass(frozen=True)
@@ -81,14 +59,10 @@ class Card:
     preprocessing: str = ""
     inside: bool = False
     classes: tuple[str, ...] = ()
-    pool: int | None = None
-    #: SHA-256 of the model's weights, as `weights_hash` computes it.
+    #: Of the model, by `weights_hash`.
     weights: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     check: Check | None = None
-    format: int = FORMAT
-    #: Whether the file is unmodified; set by whoever reads it.
-    intact: bool = field(default=True, compare=False)
 
     def __str__(self) -> str:
         certificate = self.certificate
@@ -107,15 +81,11 @@ class Card:
         lines += [f"assuming: {each}" for each in certificate.assumptions]
         if self.check is not None:
             lines.append(str(self.check))
-        lines.append(
-            f"weights: sha256 {self.weights[:16]}…; " + ", ".join(f"{k} {v}" for k, v in self.versions.items())
-        )
-        if not self.intact:
-            lines.insert(0, "CHANGED: the file is not the one that was written, and nothing below is known to hold.")
-        return "\n".join(lines)
+        used = ", ".join(f"{name} {version}" for name, version in self.versions.items())
+        return "\n".join([*lines, f"weights: sha256 {self.weights}…; {used}"])
 
     def to_json(self) -> str:
-        """Everything but `intact`, as one line.
+        """Everything, as one line.
 
         >>> import axiograd
         >>> certificate = axiograd.certify(nn.ReLU(), torch.ones(2, 3))
@@ -124,30 +94,24 @@ class Card:
         True
         """
         content = asdict(self) | {"certificate": json.loads(self.certificate.to_json())}
-        del content["intact"]
         return json.dumps(content, ensure_ascii=False, allow_nan=False)
 
     @classmethod
-    def from_json(cls, text: str, *, intact: bool = True) -> Card:
+    def from_json(cls, text: str) -> Card:
         try:
             content = json.loads(text)
             content["certificate"] = Certificate.from_json(json.dumps(content["certificate"]))
             for key in ("inputs", "outputs"):
                 content[key] = tuple((name, dtype, tuple(sizes)) for name, dtype, sizes in content[key])
-            if content["check"] is not None:
-                content["check"]["batches"] = tuple(content["check"]["batches"])
-                content["check"] = Check(**content["check"])
+            content["check"] = content["check"] and Check(**content["check"])
             content["classes"] = tuple(content["classes"])
-            card = cls(**content, intact=intact)
+            return cls(**content)
         except (ValueError, TypeError, KeyError) as error:
             raise StorageError(f"what the file says about itself cannot be read: {error}.") from error
-        if card.format != FORMAT:
-            raise StorageError(f"the file is of format {card.format}; this version of axiograd reads {FORMAT}.")
-        return card
 
 
 def weights_hash(model: Model) -> str:
-    """SHA-256 of all parameters and buffers: names, dtypes, shapes and bytes, in the order of the names.
+    """A short SHA-256 of all parameters and buffers, with their names, dtypes and shapes.
 
     >>> layer = nn.Linear(1, 1)
     >>> before = weights_hash(layer)
@@ -156,14 +120,7 @@ def weights_hash(model: Model) -> str:
     False
     """
     bare = unwrap(model)
-    state = (bare if isinstance(bare, nn.Module) else AsModule(bare)).state_dict()
-    digest = hashlib.sha256()
-    for name in sorted(state):
-        value = state[name]
-        if isinstance(value, Tensor):
-            digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
-            digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
+    return digest((bare if isinstance(bare, nn.Module) else AsModule(bare)).state_dict())
 
 
 def versions(**others: str) -> dict[str, str]:
@@ -171,19 +128,14 @@ def versions(**others: str) -> dict[str, str]:
     return {"axiograd": __version__, "torch": torch.__version__, **others, "python": platform.python_version()}
 
 
-def baseline_in_words(names: Sequence[str], baselines: Sequence[Tensor] | None) -> str:
+def baseline_in_words(names: Sequence[int | str], baselines: Sequence[Tensor]) -> str:
     """Zero, a number, or the hash of a tensor, for each attributed input."""
 
     def words(value: Tensor) -> str:
         low, high = float(value.min()), float(value.max())
-        if low == high:
-            return f"{low:g}"
-        digest = hashlib.sha256(value.contiguous().numpy().tobytes()).hexdigest()
-        return f"a tensor from {low:g} to {high:g}, sha256 {digest[:16]}"
+        return f"{low:g}" if low == high else f"a tensor from {low:g} to {high:g}, sha256 {digest(value)}"
 
-    if baselines is None:
-        return "zero"
-    return ", ".join(f"{name}: {words(value.detach().cpu())}" for name, value in zip(names, baselines, strict=True))
+    return ", ".join(f"{name}: {words(value)}" for name, value in zip(names, baselines, strict=False)) or "zero"
 
 
 def _described(one: tuple[str, str, tuple[int | str, ...]]) -> str:

@@ -11,9 +11,8 @@ from torch import Tensor
 
 from axiograd.datasets import Preprocess
 from axiograd.errors import ExportError, InputError
-from axiograd.export.joint import IMAGES
+from axiograd.export.joint import IMAGES, Joint
 from axiograd.export.onnx_file import require_onnx, runner
-from axiograd.export.subject import CheckedModel
 
 if TYPE_CHECKING:
     import onnx
@@ -25,7 +24,7 @@ _SIZES = ((37, 53), (64, 48), (300, 211))
 
 
 def with_preprocessing(
-    proto: onnx.ModelProto, how: Preprocess, subject: CheckedModel, *, contrast: bool = False
+    proto: onnx.ModelProto, how: Preprocess, joint: Joint, *, contrast: bool = False
 ) -> onnx.ModelProto:
     """The graph behind one that takes ``image``, uint8 [batch, height, width, 3] in RGB, and prepares it.
 
@@ -42,7 +41,7 @@ def with_preprocessing(
         first = _with_contrast(first)
     _name_prepared(proto, how)
     first = tools.compose.add_prefix(first, "prepare/", rename_inputs=False, rename_outputs=False)
-    merged: Any = tools.compose.merge_models(first, proto, io_map=[("prepared", subject.joint.inputs[0])])
+    merged: Any = tools.compose.merge_models(first, proto, io_map=[("prepared", joint.inputs[0][0])])
     merged.producer_name = proto.producer_name
     return cast("onnx.ModelProto", merged)
 

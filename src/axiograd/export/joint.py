@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from itertools import zip_longest
 from typing import Any, Literal
 
 import torch
@@ -23,7 +22,8 @@ from torch.utils import _pytree as pytree
 from axiograd._calls import Call, Model, logits
 from axiograd.errors import BaselineError, DisconnectedError, ExportError, InputError
 from axiograd.export.backward import decompositions, write_plainly
-from axiograd.homogeneity.nodes import with_bodies, written
+from axiograd.export.card import Signature
+from axiograd.homogeneity.nodes import placeholders, with_bodies, written
 from axiograd.homogeneity.program import AsModule, remove_idle_dropout, untouched
 
 #: How the graph is told what to explain: one index per sample, or one weight per output.
@@ -35,39 +35,52 @@ IMAGES = 4  # [batch, channels, height, width]
 class Joint:
     """The graph, and what its inputs and outputs are called."""
 
-    #: Forward and backward operators, the weights inside.
+    #: Forward and backward operators, of the constants, the model's inputs and what is asked.
     graph: fx.GraphModule
-    inputs: tuple[str, ...]
-    #: Those of the inputs that are attributed.
-    features: tuple[str, ...]
-    outputs: tuple[str, ...]
-    #: Per input (the target included), which dimensions take any size: {dimension: name}.
-    dynamic: tuple[dict[int, str], ...]
-    #: Blank values for the inputs, of the sizes that the graph was made with.
+    #: Weights and baselines.
+    constants: dict[str, Tensor]
+    #: Inputs, the target included, and outputs: names, dtypes, sizes.
+    inputs: Signature
+    outputs: Signature
+    #: Zeros for the inputs, of the sizes that the graph was made with.
     examples: tuple[Tensor, ...]
-    #: The nodes of the model alone, which know their lines.
-    forward: tuple[fx.Node, ...] = ()
 
     @cached_property
     def program(self) -> ExportedProgram:
-        """The graph as torch.export has it, with what guards its inputs; which traces all of it once more."""
+        """The graph as torch.export has it."""
         with untouched(self.graph):
             warnings.simplefilter("ignore")
-            shapes = tuple(dict.fromkeys(each, Dim.AUTO) for each in self.dynamic)
-            return export(self.graph, self.examples, dynamic_shapes=shapes)
+            shapes = tuple(
+                {i: Dim.AUTO for i, s in enumerate(sizes) if isinstance(s, str)} for *_, sizes in self.inputs
+            )
+            return export(_WithConstants(self), self.examples, dynamic_shapes=(shapes,))
+
+
+class _WithConstants(nn.Module):
+    """The graph as a function of its inputs alone."""
+
+    def __init__(self, joint: Joint) -> None:
+        super().__init__()
+        self.graph = joint.graph
+        self._names = [f"c{i}_{name}" for i, name in enumerate(joint.constants)]  # `a.b` and `a_b` are two
+        for name, value in zip(self._names, joint.constants.values(), strict=True):
+            self.register_buffer(name.replace(".", "_"), value)
+
+    def forward(self, *inputs: Tensor) -> Any:
+        return self.graph(*self.buffers(), *inputs)
 
 
 class _Flat(nn.Module):
     """The model as a function of tensors alone, in the order of the graph's inputs, returning its logits."""
 
-    def __init__(self, model: Model, arguments: Call, where: Sequence[int | str]) -> None:
+    def __init__(self, model: Model, call: Call, slots: Sequence[int | str]) -> None:
         super().__init__()
         self.model = model if isinstance(model, nn.Module) else AsModule(model)
-        self._arguments, self._where = arguments, tuple(where)
+        self._call, self._slots = call, tuple(slots)
 
     def forward(self, tensors: list[Tensor]) -> Tensor:
-        positional, keyword = list(self._arguments.positional), dict(self._arguments.keyword)
-        for slot, tensor in zip(self._where, tensors, strict=True):
+        positional, keyword = list(self._call.positional), dict(self._call.keyword)
+        for slot, tensor in zip(self._slots, tensors, strict=True):
             if isinstance(slot, int):
                 positional[slot] = tensor
             else:
@@ -75,63 +88,11 @@ class _Flat(nn.Module):
         return logits(self.model(*positional, **keyword))
 
 
-def join(
-    model: Model,
-    arguments: Call,
-    *,
-    degree: float,
-    baselines: Sequence[Tensor] | None,
-    asked: Asked = "index",
-    pool: int | None = None,
-    sizes: bool = False,
-    any_batch: bool = True,
-) -> Joint:
-    """(x, target) ↦ (F(x), (x − b)·∇F_target(x)/k, Σ attribution − F_target(x)) as a program of forward operators."""
-    constant = arguments.batch == 1 and any_batch  # for which the export would take a batch of one
-    twice = arguments.rows(slice(None), 2) if constant else arguments
-    where, names = tensor_slots(twice)
-    if pool is not None:
-        _check_pool(pool, twice)
-    features = [where.index(slot) for slot in twice.slots]
-    # Copies: of one tensor that is given twice, the export would make one input.
-    tensors = [(twice.positional[s] if isinstance(s, int) else twice.keyword[s]).detach().clone() for s in where]
-    free = [_free(tensor, twice.batch if any_batch else None, sizes=sizes) for tensor in tensors]
-    free.append({0: "batch"} if any_batch else {})
-    with untouched(model), sdpa_kernel(SDPBackend.MATH):  # the other kernels' gradients are no operators elsewhere
-        warnings.simplefilter("ignore")
-        flat = _Flat(model, twice, where)
-        forward = export(flat, (tensors,), dynamic_shapes=([dict.fromkeys(each, Dim.AUTO) for each in free[:-1]],))
-        remove_idle_dropout(forward.graph)
-        if any(written(node) for node in with_bodies(forward.graph)):
-            forward = forward.run_decompositions({})
-        write_plainly(forward.graph)
-        graph, ask = _differentiated(forward, features, _Explain(degree, baselines, asked, pool), twice.batch)
-        # The file keeps them: no data of the user's.
-        examples = (*(torch.zeros_like(each) for each in tensors), ask)
-        whole = _with_weights(graph, forward, baselines or (), [*names, _asked_name(asked)])
-    dynamic = _dynamic(whole, free)
-    for i in features:
-        _check_open(names[i], tensors[i], set(free[i]) - set(dynamic[i]))
-    single = len(features) == 1
-    given = ["attribution" if single else f"attribution_{names[i]}" for i in features]
-    pooled = [] if pool is None else [name.replace("attribution", "pooled") for name in given]
-    return Joint(
-        whole,
-        (*names, _asked_name(asked)),
-        tuple(names[i] for i in features),
-        ("output", *given, *pooled, "gap"),
-        dynamic,
-        examples,
-        tuple(forward.graph.nodes),
-    )
-
-
 @dataclass(frozen=True)
-class _Explain:
+class Explain:
     """From outputs to what the graph returns."""
 
     degree: float
-    baselines: Sequence[Tensor] | None
     asked: Asked
     pool: int | None
 
@@ -145,7 +106,16 @@ class _Explain:
         index = torch.where(ask == -1, largest, torch.where(ask < 0, flat.shape[1], ask))
         return flat.gather(1, index[:, None]).squeeze(1)
 
-    def __call__(self, run: Callable[[Sequence[Tensor]], Tensor], features: Sequence[Tensor], ask: Tensor) -> Any:
+    def example(self, output: Tensor) -> Tensor:
+        """What is asked, for such an output."""
+        return (
+            output.new_zeros(output.shape[:1], dtype=torch.int64) if self.asked == "index" else torch.zeros_like(output)
+        )
+
+    def __call__(
+        self, run: Callable[[list[Tensor]], Tensor], features: list[Tensor], baselines: list[Tensor], ask: Tensor
+    ) -> tuple[Tensor, ...]:
+        """Output, attributions, pooled attributions, gap."""
         x = [feature.detach().requires_grad_() for feature in features]
         with torch.enable_grad():
             output = run([each.clone() for each in x])
@@ -153,22 +123,15 @@ class _Explain:
             if not score.requires_grad:
                 raise DisconnectedError("the model's output does not depend on its floating-point inputs.")
             gradients = torch.autograd.grad(score.sum(), x, materialize_grads=True)
-        attributions = []
-        for i, (feature, gradient) in enumerate(zip(features, gradients, strict=True)):
-            away = feature if self.baselines is None else feature - self.baselines[i]
-            product = away * gradient
-            attributions.append(product if self.degree == 1 else product / self.degree)
-        # Comparisons with NaN are all false, and what a runtime's maximum makes of it differs: so it is said outright.
-        finite = torch.stack([(feature - feature == 0).flatten(1).all(1) for feature in features]).all(0)
-        nothing = torch.full((), torch.nan, dtype=output.dtype, device=output.device)
+        away = [x - b for x, b in zip(features, baselines, strict=True)] if baselines else features
+        attributions = [a * g / self.degree for a, g in zip(away, gradients, strict=True)]
         total = torch.stack([each.flatten(1).sum(1) for each in attributions]).sum(0)
-
-        def defined(value: Tensor) -> Tensor:
-            value = value.detach()
-            return torch.where(finite.reshape(-1, *[1] * (value.dim() - 1)), value, nothing)
-
         pooled = [] if self.pool is None else [window_sums(each, self.pool) for each in attributions]
-        return tuple(defined(each) for each in (output, *attributions, *pooled, total - score))
+        # Comparisons with NaN are all false, and what a runtime's maximum makes of it differs: so it is said outright.
+        finite = torch.stack([(x - x == 0).flatten(1).all(1) for x in features]).all(0)
+        nothing = torch.full((), torch.nan, dtype=output.dtype, device=output.device)
+        answers = [each.detach() for each in (output, *attributions, *pooled, total - score)]
+        return tuple(torch.where(finite.reshape(-1, *[1] * (a.dim() - 1)), a, nothing) for a in answers)
 
 
 def window_sums(attribution: Tensor, window: int) -> Tensor:
@@ -185,150 +148,152 @@ def window_sums(attribution: Tensor, window: int) -> Tensor:
     return windows.sum((-1, -3)).squeeze(1)
 
 
+def join(model: Model, call: Call, explain: Explain, *, baselines: Sequence[Tensor] = (), sizes: bool = False) -> Joint:
+    """(x, target) ↦ (F(x), (x − b)·∇F_target(x)/k, Σ attribution − F_target(x)) as a graph of forward operators."""
+    if call.batch == 1:  # which the export would take for a constant
+        call = call.rows(slice(None), 2)
+    if explain.pool is not None:
+        _check_pool(explain.pool, call)
+    slots, names = tensor_slots(call)
+    # Copies: of one tensor that is given twice, the export would make one input.
+    tensors = [(call.positional[s] if isinstance(s, int) else call.keyword[s]).detach().clone() for s in slots]
+    free = [_free(tensor, call.batch, sizes=sizes) for tensor in tensors]
+    features = [slots.index(slot) for slot in call.slots]
+    with untouched(model), sdpa_kernel(SDPBackend.MATH):  # the other kernels' gradients are no operators elsewhere
+        warnings.simplefilter("ignore")
+        dynamic = [dict.fromkeys(each, Dim.AUTO) for each in free]
+        forward = export(_Flat(model, call, slots), (tensors,), dynamic_shapes=(dynamic,))
+        remove_idle_dropout(forward.graph)
+        if any(written(node) for node in with_bodies(forward.graph)):
+            forward = forward.run_decompositions({})
+        write_plainly(forward.graph)
+        graph = _differentiated(forward, features, explain, baselines)
+    constants = _weights(forward) | {f"baseline_{i}": baseline for i, baseline in enumerate(baselines)}
+    results = [node.meta["val"] for node in graph.graph.output_node().args[0]]
+    values = [node.meta["val"] for node in placeholders(graph.graph)[len(constants) :]]
+    symbols = _symbols(names, free, values)
+    output = torch.zeros(call.batch, *results[0].shape[1:], dtype=results[0].dtype)
+    alone = len(features) == 1
+    attributions = ["attribution" if alone else f"attribution_{names[i]}" for i in features]
+    pooled = [] if explain.pool is None else [name.replace("attribution", "pooled") for name in attributions]
+    return Joint(
+        graph,
+        constants,
+        _signature([*names, "target" if explain.asked == "index" else "weights"], values, symbols),
+        _signature(["output", *attributions, *pooled, "gap"], results, symbols),
+        (*(torch.zeros_like(each) for each in tensors), explain.example(output)),
+    )
+
+
 def _differentiated(
-    forward: ExportedProgram, features: Sequence[int], explain: _Explain, batch: int
-) -> tuple[fx.GraphModule, Tensor]:
-    """The forward program traced once more together with its gradient; and an example of what is asked."""
-    places = [node.meta["val"] for node in forward.graph.nodes if node.op == "placeholder"]
-    n_weights = sum(spec.kind != InputKind.USER_INPUT for spec in forward.graph_signature.input_specs)
-    result = forward.graph.output_node().args[0][-1].meta["val"]  # its one output
-    mode = places[n_weights].fake_mode
-    own = [] if explain.baselines is None else [mode.from_tensor(each) for each in explain.baselines]
-    if explain.asked == "weights":
-        example = torch.ones([batch, *result.shape[1:]], dtype=result.dtype)
-    else:
-        example = torch.full((batch,), -1)
+    forward: ExportedProgram, features: Sequence[int], explain: Explain, baselines: Sequence[Tensor]
+) -> fx.GraphModule:
+    """The forward program traced once more together with its gradient."""
+    places = [node.meta["val"] for node in placeholders(forward.graph)]
+    n_weights = len(_weights(forward))
+    output = forward.graph.output_node().args[0][-1].meta["val"]
+    x = places[n_weights + features[0]]
+    if output.shape[:1] != x.shape[:1]:
+        raise InputError(
+            f"the model's output has the shape {tuple(output.shape)} for an input of {tuple(x.shape)}: each sample "
+            "needs its row. Give the examples a batch dimension, and let the model keep it."
+        )
+    mode = x.fake_mode
     with mode:
-        rows = places[n_weights + features[0]].shape[0]
-        if result.shape[:1] != (rows,):
-            raise InputError(
-                f"the model's output has the shape {tuple(result.shape)} for an input of "
-                f"{tuple(places[n_weights + features[0]].shape)}: each sample needs its row. Give the examples a batch "
-                "dimension, and let the model keep it."
-            )
-        ask = torch.empty([rows, *example.shape[1:]], dtype=example.dtype)
+        ask = explain.example(output)
 
     def both(*values: Tensor) -> Any:
-        weights, tensors = values[:n_weights], list(values[n_weights : len(places)])
-        *baselines, asked = values[len(places) :]
+        weights, origins = values[:n_weights], list(values[n_weights : n_weights + len(baselines)])
+        *tensors, asked = values[n_weights + len(baselines) :]
 
-        def run(scaling: Sequence[Tensor]) -> Tensor:
+        def run(scaling: list[Tensor]) -> Tensor:
             for i, each in zip(features, scaling, strict=True):
                 tensors[i] = each
             outputs: Sequence[Tensor] = fx.Interpreter(forward.graph_module).run(*weights, *tensors)
             return outputs[-1]
 
-        chosen = replace(explain, baselines=baselines or None)
-        return chosen(run, [tensors[i] for i in features], asked)
+        return explain(run, [tensors[i] for i in features], origins, asked)
 
     with mode, enable_python_dispatcher():
-        graph = make_fx(both, decomposition_table=decompositions())(*places, *own, ask)
+        fakes = [mode.from_tensor(baseline) for baseline in baselines]
+        weights, tensors = places[:n_weights], places[n_weights:]
+        graph = make_fx(both, decomposition_table=decompositions())(*weights, *fakes, *tensors, ask)
     graph.graph.eliminate_dead_code()
-    return graph, example
+    graph.recompile()
+    return graph
 
 
-def _with_weights(
-    graph: fx.GraphModule, forward: ExportedProgram, baselines: Sequence[Tensor], names: Sequence[str]
-) -> fx.GraphModule:
-    """The graph with its weights inside, under the names that they have in the model."""
-    held: list[tuple[str, Tensor] | None] = []
-    for spec in forward.graph_signature.input_specs:
-        if spec.kind == InputKind.USER_INPUT or spec.target is None:
-            held.append(None)
-        else:
-            value = forward.state_dict.get(spec.target, forward.constants.get(spec.target))
-            name = spec.target.removeprefix("model.").replace(".", "_")
-            held.append((f"weight_{name}", value.detach()))
-    held += [(f"baseline_{i}", each) for i, each in enumerate(baselines)]
-    root, left = nn.Module(), iter(names)
-    taken = {*names, *(node.name for node in graph.graph.nodes)}
-    for node in graph.graph.nodes:
-        if node.name in names:  # an input may be called `relu`
-            node.name = _other_than(taken, node.name)
-    places = [node for node in graph.graph.nodes if node.op == "placeholder"]
-    for node, value in zip_longest(places, held):
-        if value is None:
-            node.name = node.target = next(left)
-            continue
-        name = _other_than(taken, value[0])  # of `a.b` and `a_b`
-        root.register_buffer(name, value[1])
-        with graph.graph.inserting_before(node):
-            attribute = graph.graph.get_attr(name)
-        attribute.meta.update(node.meta)
-        node.replace_all_uses_with(attribute)
-        graph.graph.erase_node(node)
-    return fx.GraphModule(root, graph.graph)
+def _weights(forward: ExportedProgram) -> dict[str, Tensor]:
+    """What a program holds, in the order of its first placeholders."""
+    targets = [s.target for s in forward.graph_signature.input_specs if s.kind != InputKind.USER_INPUT]
+    held = {**forward.constants, **forward.state_dict}
+    return {str(target).removeprefix("model."): held[target].detach() for target in targets}
 
 
-def _other_than(taken: set[str], name: str) -> str:
-    """The name, longer by as much as makes it a new one."""
-    while name in taken:
-        name += "_"
-    taken.add(name)
-    return name
-
-
-def tensor_slots(arguments: Call) -> tuple[list[int | str], list[str]]:
+def tensor_slots(call: Call) -> tuple[list[int | str], list[str]]:
     """Where the tensors of a call are, and what the graph calls them; everything else is a constant."""
-    every: list[tuple[int | str, Any]] = [*enumerate(arguments.positional), *arguments.keyword.items()]
+    every: list[tuple[int | str, Any]] = [*enumerate(call.positional), *call.keyword.items()]
     for slot, value in every:
         if not isinstance(value, Tensor) and any(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves(value)):
             raise InputError(
                 f"input {slot!r} is a {type(value).__name__} with tensors in it: an exported graph takes tensors. Wrap "
                 "the model in a function that takes them one by one."
             )
-    where = [slot for slot, value in every if isinstance(value, Tensor)]
-    alone = len(where) == 1
-    names = [slot if isinstance(slot, str) else "input" if alone else f"input_{slot}" for slot in where]
-    odd = [name for name in names if not name.isidentifier()]
-    if odd:
-        raise InputError(f"input {odd[0]!r}: a graph's inputs have names that Python's variables can have.")
-    own = [n for n in names if n in {"target", "weights", "output", "gap"} or n.startswith(("attribution", "pooled"))]
-    if own:
-        raise InputError(
-            f"input {own[0]!r} has the name of one of the graph's own. Wrap the model in a function that calls it "
-            "differently."
-        )
-    return where, names
+    slots = [slot for slot, value in every if isinstance(value, Tensor)]
+    names = [slot if isinstance(slot, str) else "input" if len(slots) == 1 else f"input_{slot}" for slot in slots]
+    for name in names:
+        if name in {"target", "weights", "output", "gap"} or name.startswith(("attribution", "pooled")):
+            raise InputError(
+                f"input {name!r} has the name of one of the graph's own. Wrap the model in a function that calls it "
+                "differently."
+            )
+    return slots, names
 
 
-def _free(tensor: Tensor, batch: int | None, *, sizes: bool) -> dict[int, str]:
+def _free(tensor: Tensor, batch: int, *, sizes: bool) -> dict[int, str]:
     """Dimensions that shall take any size."""
     found = {0: "batch"} if tensor.dim() and len(tensor) == batch else {}
-    if sizes and tensor.dim() == IMAGES:
-        found |= {2: "height", 3: "width"}
+    return found | ({2: "height", 3: "width"} if sizes and tensor.dim() == IMAGES else {})
+
+
+def _symbols(names: Sequence[str], free: Sequence[dict[int, str]], values: Sequence[Tensor]) -> dict[str, str]:
+    """What the tracer's symbols stand for; a size that it has fixed is an error."""
+    found: dict[str, str] = {}
+    for name, each, value in zip(names, free, values, strict=False):
+        for i, what in each.items():
+            if is_concrete_int(value.shape[i]):
+                raise ExportError(
+                    f"the graph takes {value.shape[i]} alone for the {what} of {name!r}: the model fits one size, or "
+                    "its code makes the size a number. For len(x) or int(x.shape[0]), say x.shape[0]."
+                )
+            found.setdefault(str(value.shape[i]), what)
     return found
 
 
-def _dynamic(graph: fx.GraphModule, wanted: Sequence[dict[int, str]]) -> tuple[dict[int, str], ...]:
-    """Those of the wanted dimensions that the model left open: no operator has asked for their number."""
-    values = [node.meta["val"] for node in graph.graph.find_nodes(op="placeholder")]
+def _signature(names: Sequence[str], values: Sequence[Tensor], symbols: dict[str, str]) -> Signature:
     return tuple(
-        {i: name for i, name in each.items() if not is_concrete_int(value.shape[i])}
-        for each, value in zip(wanted, values, strict=True)
+        (
+            name,
+            str(value.dtype).removeprefix("torch."),
+            tuple(
+                int(size) if is_concrete_int(size) else symbols.get(str(size), f"{name}_{i}")
+                for i, size in enumerate(value.shape)
+            ),
+        )
+        for name, value in zip(names, values, strict=True)
     )
 
 
-def _check_open(name: str, tensor: Tensor, lost: set[int]) -> None:
-    """The model runs with other sizes, so its graph has to."""
-    if lost:
-        i = min(lost)
-        raise ExportError(
-            f"the model takes any size of dimension {i} of {name!r}, and its graph takes {tensor.shape[i]} alone, "
-            "because the code makes it a number: for len(x) or int(x.shape[0]), say x.shape[0]."
-        )
-
-
-def _check_pool(pool: Any, arguments: Call) -> None:
-    wrong = [tuple(feature.shape) for feature in arguments.features if feature.dim() != IMAGES]
-    if isinstance(pool, bool) or not isinstance(pool, int) or pool < 1 or wrong:
+def _check_pool(pool: Any, call: Call) -> None:
+    shape = tuple(call.features[0].shape)
+    if not isinstance(pool, int) or pool < 1 or len(shape) != IMAGES:
         raise InputError(
-            f"pool={pool!r} for inputs of shape {(wrong or [tuple(f.shape) for f in arguments.features])[0]}: windows "
-            "of at least one pixel are summed in images, [batch, channels, height, width]."
+            f"pool={pool!r} for inputs of shape {shape}: windows of at least one pixel are summed in images, "
+            "[batch, channels, height, width]."
         )
 
 
-def narrowed(baseline: Tensor, name: int | str) -> Tensor:
+def narrowed(baseline: Tensor, slot: int | str) -> Tensor:
     """A baseline without its batch, and with one number where it is the same along a whole dimension.
 
     >>> narrowed(torch.zeros(3, 1, 1).expand(2, 3, 8, 8), 0).shape
@@ -337,11 +302,7 @@ def narrowed(baseline: Tensor, name: int | str) -> Tensor:
     small = baseline[tuple(slice(0, 1) if step == 0 else slice(None) for step in baseline.stride())]
     if len(small) > 1 and bool((small != small[:1]).any()):
         raise BaselineError(
-            f"the baseline of input {name!r} differs from sample to sample: a graph has one for all. Give one without "
+            f"the baseline of input {slot!r} differs from sample to sample: a graph has one for all. Give one without "
             "a batch dimension."
         )
     return small[:1].detach().clone()
-
-
-def _asked_name(asked: Asked) -> str:
-    return "target" if asked == "index" else "weights"

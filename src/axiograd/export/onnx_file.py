@@ -1,46 +1,28 @@
-"""ONNX files: how a joint graph becomes one, runs, and is recognised as unchanged."""
+"""ONNX files: how a joint graph becomes one, runs, and is read back."""
 
 from __future__ import annotations
 
-import hashlib
 import re
-import tempfile
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, fx
-from torch.export import ExportedProgram
-from torch.export.graph_signature import (
-    ExportGraphSignature,
-    InputKind,
-    InputSpec,
-    OutputKind,
-    OutputSpec,
-    TensorArgument,
-)
+from torch import Tensor
 
 from axiograd.errors import ExportError, MissingExtraError, StorageError
-from axiograd.export.card import Card, Signature
+from axiograd.export.card import KEY, Card, Signature
+from axiograd.export.checking import Runner
 from axiograd.export.joint import Joint
-from axiograd.export.rounding import is_gate
-from axiograd.export.subject import Runner
-from axiograd.homogeneity import conversion
-from axiograd.homogeneity.nodes import Location, locate
 from axiograd.homogeneity.program import untouched
 
 if TYPE_CHECKING:
     import onnx
 
-KEY, DIGEST = "axiograd", "axiograd.sha256"
 #: What a protocol buffer can hold, less what is added to it.
 MOST = 2**31 - 2**20
-_CONVERSION = Path(conversion.__file__).parent
-_NODE = re.compile(r"target=torch\.ops\.(?P<op>\w+\.\w+)")
+_OPERATOR = re.compile(r"target=torch\.ops\.(\w+\.\w+)")
 
 
 def require_onnx() -> Any:
@@ -55,148 +37,61 @@ def require_onnx() -> Any:
     return onnx
 
 
-def to_onnx(joint: Joint) -> tuple[onnx.ModelProto, bool]:
-    """The graph in ONNX's operators, and whether its values have the names of the joint graph's nodes."""
-    require_onnx()
-    held = sum(t.numel() * t.element_size() for t in joint.graph.buffers())
+def to_onnx(joint: Joint) -> onnx.ModelProto:
+    """The graph in ONNX's operators."""
+    held = sum(t.numel() * t.element_size() for t in joint.constants.values())
     if held > MOST:
         raise ExportError(
             f"the weights take {held / 2**30:.1f} GB, and an ONNX file holds 2 at most: export to a .pt2 file, or a "
             "model in smaller numbers."
         )
-    with untouched(joint.graph), _linear_rules():
+    with untouched(joint.graph):
         warnings.simplefilter("ignore")
         try:
-            made = torch.onnx.export(
-                _program(joint),
-                input_names=list(joint.inputs),
-                output_names=list(joint.outputs),
-                dynamo=True,
-                verbose=False,
-            )
+            made: Any = torch.onnx.export(joint.program, dynamo=True, verbose=False)
         except torch.onnx.errors.OnnxExporterError as error:
-            raise _named(error, joint) from error
-        if made is None:
-            raise ExportError("PyTorch's ONNX exporter returned nothing.")
-        proto: onnx.ModelProto = made.model_proto
-    _name_sizes(proto, joint)
+            raise _named(error) from error
+    graph, ours = made.model.graph, joint.inputs + joint.outputs
+    names = {name for name, *_ in ours}
+    for value in [value for node in graph for value in node.outputs if value.name in names]:
+        value.name += "_value"  # an input may be called `embedding`
+    for value, (name, *_) in zip((*graph.inputs, *graph.outputs), ours, strict=True):
+        value.name = name
+    proto: onnx.ModelProto = made.model_proto
+    del proto.graph.value_info[:]  # runtimes infer them
+    for value, (_, _, sizes) in zip(
+        (*proto.graph.input, *proto.graph.output), joint.inputs + joint.outputs, strict=True
+    ):
+        for dim, size in zip(value.type.tensor_type.shape.dim, sizes, strict=True):
+            if isinstance(size, str):
+                dim.dim_param = size  # not the tracer's symbol
     proto.producer_name = "axiograd"
-    return proto, "program" not in vars(joint)  # what is traced once more is named anew
+    return proto
 
 
-@contextmanager
-def _linear_rules() -> Iterator[None]:
-    """The optimizer without its rule for slices that are a split: it compares every node with every slice.
-
-    That was nine tenths of an export of a Swin transformer, and there is no option for it.
-    """
-    from onnxscript import rewriter
-
-    try:
-        from onnxscript.rewriter.rules.common import slice_split_rule
-
-        every = rewriter._DEFAULT_REWRITE_RULES  # noqa: SLF001
-    except (ImportError, AttributeError):  # of another version: as right, and slower
-        yield
-        return
-    rewriter._DEFAULT_REWRITE_RULES = tuple(rule for rule in every if rule is not slice_split_rule)  # noqa: SLF001
-    try:
-        yield
-    finally:
-        rewriter._DEFAULT_REWRITE_RULES = every  # noqa: SLF001
-
-
-def _program(joint: Joint) -> ExportedProgram:
-    """The graph as PyTorch's exporter takes it, without being traced once more by torch.export, nor by the exporter.
-
-    Each of them would be a third of the time. The exporter decomposes what it knows nothing of; there is seldom any.
-    What works in place, on tensors that no input reaches, has to be traced.
-    """
-    graph, held, nodes = fx.Graph(), dict(joint.graph.named_buffers()), list(joint.graph.graph.nodes)
-    used = {node.target for node in nodes if node.op == "call_function"}
-    if any(getattr(each, "_schema", None) is not None and each._schema.is_mutable for each in used):  # noqa: SLF001
-        return joint.program
-    copies: dict[fx.Node, fx.Node] = {}
-    inputs = []
-    for node in sorted(nodes, key=lambda n: n.op != "get_attr"):  # weights come before the inputs
-        if node.op == "get_attr" and node.target in held:
-            copies[node] = graph.placeholder(f"held_{len(copies)}")  # modules may have names such as `block-1`
-            copies[node].meta.update(node.meta)
-            inputs.append(InputSpec(InputKind.BUFFER, TensorArgument(copies[node].name), node.target, persistent=True))
-        else:
-            copies[node] = graph.node_copy(node, copies.__getitem__)
-        if node.op == "placeholder":
-            inputs.append(InputSpec(InputKind.USER_INPUT, TensorArgument(copies[node].name), None))
-    returned: Any = graph.output_node().args[0]
-    results = [OutputSpec(OutputKind.USER_OUTPUT, TensorArgument(n.name), None) for n in returned]
-    program = ExportedProgram(joint.graph, graph, ExportGraphSignature(inputs, results), held, {}, [])
-
-    def run_decompositions(table: Mapping[Any, Any], *_: Any, **__: Any) -> ExportedProgram:
-        return joint.program.run_decompositions(dict(table)) if used & table.keys() else program
-
-    program.run_decompositions = run_decompositions
-    return program
-
-
-def _named(error: Exception, joint: Joint) -> ExportError:
-    """Which operator ONNX lacks, where it comes from, and what to do."""
-    chain: list[BaseException] = []
-    current: BaseException | None = error
-    while current is not None:
-        chain.append(current)
-        current = current.__cause__
-    ops = [match["op"] for each in chain for match in _NODE.finditer(str(each))]
-    if not ops:
-        return ExportError(f"PyTorch's ONNX exporter failed: {str(chain[-1]).strip().splitlines()[0]}.")
-    op = ops[0]
-    near = op.removesuffix("_backward").split(".")[-1].strip("_")
-    # A composite operator is traced by its own name, and its kernel's is longer.
-    nodes = [n for n in joint.forward if near in str(n.target) or near.startswith(_word(n.target))]
-    place = locate(nodes[0]) if nodes else Location()
-    place = replace(place, module=place.module.partition(".")[2])  # within the user's model
-    if Path(place.source).absolute().is_relative_to(_CONVERSION):  # a lifted model's, not the user's
-        place = Location(place.module)
-    where = f" ({' '.join(filter(None, (place.module, place.source)))})" if place.module or place.source else ""
-    code, what = (f", in the line `{place.code}`", "line") if place.code else ("", "layer")
+def _named(error: BaseException) -> ExportError:
+    """Which operator ONNX lacks, and what to do."""
+    said = []
+    cause: BaseException | None = error
+    while cause is not None:
+        said.append(str(cause))
+        cause = cause.__cause__
+    missing = _OPERATOR.search("\n".join(said))
+    if missing is None:
+        return ExportError(f"PyTorch's ONNX exporter failed: {said[-1].strip().splitlines()[0]}.")
     return ExportError(
-        f"ONNX has no operator for {op}{where}{code}. Write that {what} with other operators, or export to a .pt2 "
-        "file, which takes every operator of PyTorch."
+        f"ONNX has no operator for {missing[1]}. Write the model with other operators, or export to a .pt2 file, which "
+        "takes every operator of PyTorch."
     )
 
 
-def _word(target: object) -> str:
-    """The name of an operator alone: `grid_sampler` of aten.grid_sampler.default; of anything else a blank."""
-    parts = str(target).split(".")
-    return parts[1] if parts[0] == "aten" else " "
-
-
-def _name_sizes(proto: onnx.ModelProto, joint: Joint) -> None:
-    """Free sizes get names that a reader understands, in place of the tracer's symbols."""
-    names: dict[str, str] = {}
-    for value, free in zip(proto.graph.input, joint.dynamic, strict=True):
-        for i, name in free.items():
-            names.setdefault(value.type.tensor_type.shape.dim[i].dim_param, name)
-    del proto.graph.value_info[:]  # runtimes infer them
-    for value in (*proto.graph.input, *proto.graph.output):
-        for i, size in enumerate(value.type.tensor_type.shape.dim):
-            if size.dim_param:
-                size.dim_param = names.get(size.dim_param, f"{value.name}_{i}")  # not the tracer's formula
-
-
 def to_bytes(proto: onnx.ModelProto, card: Card) -> bytes:
-    """The file: the model with its card in it, and at the very end the hash of everything before.
-
-    Two protocol buffers, one after the other, are one with the fields of both: so the hash can cover what precedes it.
-    """
-    onnx = require_onnx()
+    """The file: the graph with its card in it."""
     proto.doc_string = str(card)
     del proto.metadata_props[:]
     proto.metadata_props.add(key=KEY, value=card.to_json())
-    content = serialised(proto)
-    tail = onnx.ModelProto()
-    tail.metadata_props.add(key=DIGEST, value=hashlib.sha256(content).hexdigest())
-    ending: bytes = tail.SerializeToString(deterministic=True)
-    return content + ending
+    content: bytes = proto.SerializeToString(deterministic=True)
+    return content
 
 
 def signatures(proto: onnx.ModelProto) -> tuple[Signature, Signature]:
@@ -215,62 +110,16 @@ def signatures(proto: onnx.ModelProto) -> tuple[Signature, Signature]:
 
 
 def read_onnx(path: Path) -> Card:
-    """The card of a file, and whether the file is unmodified."""
+    """The card of a file."""
     onnx = require_onnx()
-    content = path.read_bytes()
-    proto = onnx.ModelProto()
     try:
-        proto.ParseFromString(content)
+        proto = onnx.load(path)
     except Exception as error:  # protobuf's own type differs between its implementations
         raise StorageError(f"{path} is not an ONNX file, or not a complete one.") from error
     said = {each.key: each.value for each in proto.metadata_props}
     if KEY not in said:
         raise StorageError(f"{path} was not written by axiograd: it says nothing about a certificate.")
-    tail = onnx.ModelProto()
-    tail.metadata_props.add(key=DIGEST, value=said.get(DIGEST, ""))
-    ending = tail.SerializeToString(deterministic=True)
-    before = content[: -len(ending)]
-    intact = content.endswith(ending) and hashlib.sha256(before).hexdigest() == said.get(DIGEST)
-    return Card.from_json(said[KEY], intact=intact)
-
-
-def serialised(proto: onnx.ModelProto) -> bytes:
-    """The bytes of a graph, whose constants may take more than the weights alone."""
-    try:
-        content: bytes = proto.SerializeToString(deterministic=True)
-    except Exception as error:  # protobuf's own type differs between its implementations, and does not say why
-        held = sum(len(each.raw_data) for each in proto.graph.initializer)
-        if held > MOST:
-            raise ExportError(
-                f"the weights and constants take {held / 2**30:.1f} GB, and an ONNX file holds 2 at most: export to a "
-                ".pt2 file, or a model in smaller numbers."
-            ) from error
-        raise ExportError(
-            f"the graph of {held / 2**30:.1f} GB cannot be written; most likely there is not enough memory for another "
-            "copy of it."
-        ) from error
-    return content
-
-
-def _unable(what: str, error: Exception) -> ExportError:
-    return ExportError(
-        f"onnxruntime cannot {what} the exported graph: {str(error).strip().rstrip('.')}. Many of its kernels are for "
-        "float32 alone: try model.float(), or a .pt2 file."
-    )
-
-
-def with_gates(proto: onnx.ModelProto, joint: Joint) -> Runner:
-    """Run a graph so that it also gives its gates, under the names of the joint graph's nodes."""
-    outputs = proto.graph.output
-    before = len(outputs)
-    have = {name for node in proto.graph.node for name in node.output} - {each.name for each in outputs}
-    try:  # on the graph itself: a copy would hold all weights once more
-        for node in joint.graph.graph.nodes:
-            if node.name in have and is_gate(node, node.meta.get("val")):
-                outputs.add(name=node.name)
-        return runner(proto)
-    finally:
-        del outputs[before:]
+    return Card.from_json(said[KEY])
 
 
 def runner(proto: onnx.ModelProto) -> Runner:
@@ -280,22 +129,23 @@ def runner(proto: onnx.ModelProto) -> Runner:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 4
-    with tempfile.TemporaryDirectory() as folder:  # a session keeps bytes that it is given, and not those of a file
-        path = Path(folder, "model.onnx")
-        path.write_bytes(serialised(proto))
-        try:
-            session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-        except Exception as error:
-            raise _unable("load", error) from error
+    session = _tried("load", lambda: onnxruntime.InferenceSession(proto.SerializeToString(), options))
     names = [each.name for each in session.get_outputs()]
     known = {each.name for each in session.get_inputs()}
 
     def run(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         given = {name: value.detach().cpu().contiguous().numpy() for name, value in inputs.items() if name in known}
-        try:
-            found = session.run(names, given)
-        except Exception as error:
-            raise _unable("run", error) from error
+        found = _tried("run", lambda: session.run(names, given))
         return {name: torch.from_numpy(value) for name, value in zip(names, found, strict=True)}
 
     return run
+
+
+def _tried(what: str, work: Any) -> Any:
+    try:
+        return work()
+    except Exception as error:
+        raise ExportError(
+            f"onnxruntime cannot {what} the exported graph: {str(error).strip().rstrip('.')}. Many of its kernels are "
+            "for float32 alone: try model.float(), or a .pt2 file."
+        ) from error
