@@ -16,17 +16,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
-from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch import Tensor
+from torch.autograd.graph import GradientEdge, disable_saved_tensors_hooks, get_gradient_edge
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only, tree_unflatten
 
-from axiograd._state import running_eagerly, with_buffers
+from axiograd._state import preserved_buffers, running_eagerly, with_buffers
 from axiograd.attribution.passes import Pass
 from axiograd.errors import DisconnectedError
 from axiograd.homogeneity.conversion.scale import per_sample
@@ -40,6 +41,9 @@ _TOLERANCE, _ROUNDINGS = 1e-3, 64
 
 class NotHeldError(Exception):
     """The step cannot be taken with held gates; the message says why."""
+
+
+# The table of gates
 
 
 def _relu(function: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
@@ -85,6 +89,29 @@ SLOPES = frozenset(
 )
 
 
+def _along_slopes(function: Callable[..., Any], places: list[int], here: list[Tensor], args: Any, kwargs: Any) -> Any:
+    """f(x) + J·(x′ − x), for x at these places among the arguments, which now have x′ there."""
+    given, spec = tree_flatten((args, kwargs))
+
+    def at(*values: Tensor) -> Any:
+        leaves = list(given)
+        for place, value in zip(places, values, strict=True):
+            leaves[place] = value.clone()  # the function may work in place
+        positional, named = tree_unflatten(leaves, spec)
+        return function(*positional, **named)
+
+    # J·d is the derivative of ⟨Jᵀc, d⟩ by c. (Forward differentiation warns as it starts, and is no faster.)
+    here = [x.requires_grad_() for x in here]
+    results, shape = tree_flatten(at(*here))
+    values = [y for y in results if y.is_floating_point()]
+    c = [torch.zeros_like(y, requires_grad=True) for y in values]
+    back = torch.autograd.grad(values, here, c, create_graph=True)
+    steps = [given[place] - x.detach() for place, x in zip(places, here, strict=True)]
+    slopes = torch.autograd.grad(back, c, steps, create_graph=True)
+    moved = iter(y + dy for y, dy in zip(values, slopes, strict=True))
+    return tree_unflatten([next(moved) if y.is_floating_point() else y for y in results], shape)
+
+
 class HeldGates(TorchFunctionMode):
     """Follows what depends on the input through a pass, keeps its choices, and repeats them in a second pass.
 
@@ -94,8 +121,9 @@ class HeldGates(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self._calls = count()
-        #: Call → what it chose; and where the gradient of its result arrives, if it has weights.
-        self._choices: dict[int, Any] = {}
+        #: Call → the linear function of its arguments that it is with its choices held.
+        self._held: dict[int, Callable[[Any, Any], Any]] = {}
+        #: Call with weights → where the gradient of its result arrives.
         self.edges: dict[int, GradientEdge] = {}
         #: In the second pass: the gradients that have arrived, and ⟨δ, layer(·)⟩.
         self._deltas: dict[int, Tensor | None] | None = None
@@ -108,6 +136,10 @@ class HeldGates(TorchFunctionMode):
         tensor._held = self  # type: ignore[attr-defined]  # noqa: SLF001 (a mark of our own)
         return tensor
 
+    def follows(self, value: Any) -> bool:
+        """Whether a value is a tensor that is a function of the input."""
+        return isinstance(value, Tensor) and getattr(value, "_held", None) is self
+
     def again(self, deltas: Sequence[Tensor | None]) -> None:
         """What is entered next is a second pass."""
         self._calls, self.products = count(), []
@@ -117,35 +149,40 @@ class HeldGates(TorchFunctionMode):
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
-        if not any(self.follows(t) for t in tensors):
+        leaves = tree_leaves((args, kwargs))
+        if not any(map(self.follows, leaves)):
             return function(*args, **kwargs)
         if not args and "input" in kwargs:
             args, kwargs = (kwargs["input"],), {name: v for name, v in kwargs.items() if name != "input"}
-        weights = [t for t in tensors if t.requires_grad and not self.follows(t)]
+        weights = [t for t in leaves if isinstance(t, Tensor) and t.requires_grad and not self.follows(t)]
         step = self._first if self._deltas is None else self._second
-        result = step(next(self._calls), function, args, kwargs, weights)
-        return tree_map_only(Tensor, self.follow, result)
-
-    def follows(self, tensor: Tensor) -> bool:
-        """Whether a tensor is a function of the input."""
-        return getattr(tensor, "_held", None) is self
+        return tree_map_only(Tensor, self.follow, step(next(self._calls), function, args, kwargs, weights))
 
     def _first(self, index: int, function: Any, args: Any, kwargs: Any, weights: list[Tensor]) -> Any:
         """Call with weights that take no part in autograd, and keep what was chosen."""
         if weights:
             own = {id(w): w.detach() for w in weights}
             args, kwargs = tree_map_only(Tensor, lambda t: own.get(id(t), t), (args, kwargs))
-        name = _plain_name(function)
+        name = function.__name__
+        name = name if name.startswith("__") else name.rstrip("_")
+        held: Callable[[Any, Any], Any] | None = None
         if name in GATES:
-            result, self._choices[index] = GATES[name][0](function, *args, **kwargs)
+            call, linear = GATES[name]
+            result, choice = call(function, *args, **kwargs)
+            held = lambda args, kwargs: linear(args[0], choice)  # noqa: E731
         elif name in SLOPES:
-            self._choices[index] = tree_map_only(Tensor, self._copied, (args, kwargs))
+            leaves = tree_leaves((args, kwargs))
+            places = [i for i, value in enumerate(leaves) if self.follows(value)]
+            held = partial(_along_slopes, function, places, [leaves[i].detach().clone() for i in places])
             result = function(*args, **kwargs)
         else:
             result = function(*args, **kwargs)
             if not any(isinstance(t, Tensor) and t.is_floating_point() for t in tree_leaves(result)):
-                self._choices[index] = result  # a comparison, an order, a size
+                held = lambda args, kwargs: result  # noqa: E731  # a comparison, an order, a size
+        if held is not None:
+            # What worked in place does so again.
+            in_place = isinstance(result, Tensor) and result is args[0]
+            self._held[index] = (lambda args, kwargs: args[0].copy_(held(args, kwargs))) if in_place else held
         if weights:
             if not isinstance(result, Tensor) or not result.requires_grad:
                 raise NotHeldError(f"{function.__name__} has weights, and no one gradient by the input.")
@@ -155,67 +192,13 @@ class HeldGates(TorchFunctionMode):
 
     def _second(self, index: int, function: Any, args: Any, kwargs: Any, weights: list[Tensor]) -> Any:
         """Repeat what was chosen; a result with weights is multiplied by its gradient of the first pass."""
-        name = _plain_name(function)
-        if index not in self._choices:
-            result = function(*args, **kwargs)
-        elif name in GATES:
-            result = _write_back(GATES[name][1](args[0], self._choices[index]), function, args, kwargs)
-        elif name in SLOPES:
-            result = _write_back(self._along_slopes(index, function, args, kwargs), function, args, kwargs)
-        else:
-            result = self._choices[index]
+        result = self._held[index](args, kwargs) if index in self._held else function(*args, **kwargs)
         if not weights:
             return result
         delta = (self._deltas or {}).get(index)
         if delta is not None:
             self.products.append((result * delta).sum())
         return result.detach()
-
-    def _copied(self, tensor: Tensor) -> Tensor:
-        return self.follow(tensor.detach().clone()) if self.follows(tensor) else tensor
-
-    def _along_slopes(self, index: int, function: Any, args: Any, kwargs: Any) -> Any:
-        """f(x) + J·(x′ − x), for every x among the arguments."""
-        given, spec = tree_flatten((args, kwargs))
-        before = tree_leaves(self._choices[index])
-        places = [i for i, value in enumerate(given) if isinstance(value, Tensor) and self.follows(value)]
-
-        def at(*values: Tensor) -> Any:
-            leaves = list(given)
-            for place, value in zip(places, values, strict=True):
-                leaves[place] = value.clone()  # the function may work in place
-            positional, named = tree_unflatten(leaves, spec)
-            return function(*positional, **named)
-
-        # J·d is the derivative of ⟨Jᵀc, d⟩ by c. (Forward differentiation warns as it starts, and is no faster.)
-        here = [before[i].requires_grad_() for i in places]
-        results, shape = tree_flatten(at(*here))
-        values = [y for y in results if y.is_floating_point()]
-        c = [torch.zeros_like(y, requires_grad=True) for y in values]
-        back = torch.autograd.grad(values, here, c, create_graph=True)
-        slopes = torch.autograd.grad(back, c, [given[i] - before[i].detach() for i in places], create_graph=True)
-        moved = iter(y + dy for y, dy in zip(values, slopes, strict=True))
-        return tree_unflatten([next(moved) if y.is_floating_point() else y for y in results], shape)
-
-
-def _plain_name(function: Any) -> str:
-    name: str = function.__name__
-    return name if name.startswith("__") else name.rstrip("_")
-
-
-def _write_back(made: Any, function: Any, args: Any, kwargs: Any) -> Any:
-    """A gate that worked in place does so again."""
-    name: str = function.__name__
-    in_place = name.endswith("_") and not name.startswith("__")
-    if in_place or kwargs.get("inplace", args[_INPLACE.get(name, len(args)) :] == (True,)):
-        return args[0].copy_(made)
-    return made
-
-
-#: Where functions take the flag to work in place.
-_INPLACE = {"relu": 1, "relu6": 1, "leaky_relu": 2, "hardtanh": 3, "threshold": 3, "dropout": 3} | {
-    f"dropout{d}d": 3 for d in (1, 2, 3)
-}
 
 
 class HeldStep:
@@ -241,10 +224,11 @@ class HeldStep:
     ) -> Pass:
         """Outputs, scores and Jᵀu, where u = s·r is what is attributed, s a number for each sample."""
         del create_graph  # `connect` does without
-        self._model, self._arguments, self._buffers = model, arguments, _copied_buffers(model)
-        leaves = [x.detach().requires_grad_() for x in arguments.features]
+        self._model, self._arguments = model, arguments
+        self._buffers = [buffer.clone() for buffer in _buffers_of(model)]
+        x = [feature.detach().requires_grad_() for feature in arguments.features]
         with _without_checkpoints(), self._gates:
-            outputs = arguments.call(model, [self._gates.follow(x.clone()) for x in leaves])
+            outputs = arguments.call(model, [self._gates.follow(leaf.clone()) for leaf in x])
         made = self._output(outputs)
         if made.dtype == torch.float16:
             raise NotHeldError("in float16 the task's gradient, that of a mean over samples, may vanish.")
@@ -253,14 +237,14 @@ class HeldStep:
         scores = score(outputs)
         (u,) = torch.autograd.grad(scores.sum(), self._outputs, retain_graph=True)
         (self._r,) = torch.autograd.grad(self._task(outputs), self._outputs, retain_graph=True)
-        places: list[Any] = [*leaves, *self._gates.edges.values()]
+        places: list[Any] = [*x, *self._gates.edges.values()]
         found: tuple[Tensor | None, ...] = torch.autograd.grad(made, places, self._r, allow_unused=True)
-        self._deltas = found[len(leaves) :]
+        self._deltas = found[len(x) :]
         self._gradients = [
-            (torch.zeros_like(x) if g is None else g).requires_grad_() for x, g in zip(leaves, found, strict=False)
+            (torch.zeros_like(leaf) if g is None else g).requires_grad_() for leaf, g in zip(x, found, strict=False)
         ]
-        size = _row_norms(self._r)
-        s = torch.where(size > 0, _row_norms(u) / size, size)
+        size = _rows(self._r).norm(dim=1)
+        s = torch.where(size > 0, _rows(u).norm(dim=1) / size, size)
         return Pass(outputs, scores, tuple(per_sample(s, g) * g for g in self._gradients))
 
     def connect(self, total: Tensor) -> Tensor:
@@ -270,8 +254,9 @@ class HeldStep:
         )
         directions = [torch.zeros_like(g) if v is None else v for g, v in zip(self._gradients, found, strict=True)]
         if self._first:
-            signs = torch.Generator().manual_seed(0)
-            self._second_pass([x * _signs(x, signs) for x in self._arguments.features])
+            draw = torch.Generator().manual_seed(0)
+            signs = [2 * torch.randint(2, x.shape, generator=draw) - 1 for x in self._arguments.features]
+            self._second_pass([x * sign.to(x) for x, sign in zip(self._arguments.features, signs, strict=True)])
         products = self._second_pass(directions)
         if not products:
             raise DisconnectedError(
@@ -286,35 +271,33 @@ class HeldStep:
         pairs = zip(self._arguments.features, directions, strict=True)
         moved = [self._gates.follow((x + v).detach()) for x, v in pairs]
         self._gates.again(self._deltas)
-        with _swapped(self._buffers), torch.random.fork_rng(), running_eagerly(), self._gates:
-            outputs = self._arguments.call(self._model, moved)
+        with preserved_buffers(with_buffers(self._model)), torch.random.fork_rng(), running_eagerly():
+            for buffer, before in zip(_buffers_of(self._model), self._buffers, strict=True):
+                buffer.copy_(before)
+            with self._gates:
+                outputs = self._arguments.call(self._model, moved)
         here, there = self._outputs.detach().double(), self._output(outputs).detach().double()
         r, change = self._r.double(), there - here
         terms = [v.double() * g.detach().double() for v, g in zip(directions, self._gradients, strict=True)]
-        gap = _row_sums(r * change) - sum(_row_sums(term) for term in terms)
-        rounding = torch.finfo(self._outputs.dtype).eps * sum(_row_sums(t.abs()) for t in (r * here, *terms))
-        if bool((gap.abs() > _TOLERANCE * _row_sums((r * change).abs()) + _ROUNDINGS * rounding).any()):
+        gap = _rows(r * change).sum(1) - sum(_rows(term).sum(1) for term in terms)
+        rounding = torch.finfo(self._outputs.dtype).eps * sum(_rows(t.abs()).sum(1) for t in (r * here, *terms))
+        if bool((gap.abs() > _TOLERANCE * _rows((r * change).abs()).sum(1) + _ROUNDINGS * rounding).any()):
             raise NotHeldError("a choice of the network is not held, or the samples of a batch depend on each other.")
         return self._gates.products
 
     def _output(self, outputs: Any) -> Tensor:
-        moving = [t for t in tree_leaves(outputs) if isinstance(t, Tensor) and self._gates.follows(t)]
+        moving = [t for t in tree_leaves(outputs) if self._gates.follows(t)]
         if len({id(t) for t in moving}) != 1 or not moving[0].is_floating_point():
             raise NotHeldError(f"{len(moving)} outputs depend on the input, and the task may use all of them.")
         return moving[0]
 
 
-def _row_sums(values: Tensor) -> Tensor:
-    return values.reshape(len(values), -1).sum(1)
+def _rows(values: Tensor) -> Tensor:
+    return values.reshape(len(values), -1)
 
 
-def _row_norms(values: Tensor) -> Tensor:
-    norms: Tensor = torch.linalg.vector_norm(values.reshape(len(values), -1), dim=1)
-    return norms
-
-
-def _signs(x: Tensor, generator: torch.Generator) -> Tensor:
-    return (2 * torch.randint(2, x.shape, generator=generator) - 1).to(x)
+def _buffers_of(model: Model) -> list[Tensor]:
+    return [buffer for owner in with_buffers(model) for buffer in owner.buffers(recurse=False)]
 
 
 @contextmanager
@@ -322,27 +305,9 @@ def _without_checkpoints() -> Iterator[None]:
     """A checkpoint would compute a part of the pass again, without its gates."""
     reason = "the model keeps activations elsewhere (checkpoints, save_on_cpu)"
     try:
-        with torch.autograd.graph.disable_saved_tensors_hooks(reason):
+        with disable_saved_tensors_hooks(reason):
             yield
     except RuntimeError as error:
         if reason not in str(error):
             raise
         raise NotHeldError(reason) from error
-
-
-def _copied_buffers(model: Model) -> list[tuple[nn.Module, str, Tensor]]:
-    owners = with_buffers(model)
-    return [(owner, name, b.clone()) for owner in owners for name, b in owner.named_buffers(recurse=False)]
-
-
-@contextmanager
-def _swapped(buffers: list[tuple[nn.Module, str, Tensor]]) -> Iterator[None]:
-    """Buffers as they were before the first pass, and afterwards as it left them."""
-    now = [(owner, name, getattr(owner, name)) for owner, name, _ in buffers]
-    try:
-        for owner, name, before in buffers:
-            owner._buffers[name] = before.clone()  # noqa: SLF001 (setattr would run a module's own)
-        yield
-    finally:
-        for owner, name, after in now:
-            owner._buffers[name] = after  # noqa: SLF001
