@@ -1,12 +1,13 @@
 """Distillation: give a converted model its accuracy back from the model that it was made of."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils._pytree import tree_leaves
 from torch.utils.data import Dataset, Subset, TensorDataset
 
 from axiograd._state import in_mode, like_of
@@ -50,9 +51,9 @@ class DistillationTerms:
 
     total: Tensor
     imitation: Tensor
-    task: Tensor | None
-    matching: Tensor | None
     outputs: Tensor
+    task: Tensor | None = None
+    matching: Tensor | None = None
 
 
 class Distillation(Objective):
@@ -89,49 +90,32 @@ class Distillation(Objective):
         self.temperature, self.labels, self.attributions = temperature, labels, attributions
         self.task_loss = task_loss if labels else self.imitation
         if attributions is not None:
-            matching, pooled = Matching(attributions.distance), attributions.pooled
-            self._explained = AttributionLoss(
-                self.imitation,
-                lambda found, *, maps: matching(pooled(found), teacher=maps),
-                attributions.weight,
-            )
+            matching = Matching(attributions.distance)
+            prior = lambda found, *, maps: matching(attributions.pooled(found), teacher=maps)  # noqa: E731
+            self._explained = AttributionLoss(self.imitation, prior, attributions.weight)
 
-    @property
-    def teacher(self) -> nn.Module:
-        """Whom the student imitates."""
-        return self._teacher[0]
-
-    def forward(self, model: Callable[..., Any], inputs: Any, target: Any, **arguments: Any) -> DistillationTerms:
+    def forward(self, model: Callable[..., Any], inputs: Any, target: Any) -> DistillationTerms:  # type: ignore[override]
         """The terms of one batch."""
-        if arguments:
-            raise ConfigurationError(f"distillation has no prior to give {', '.join(arguments)} to.")
-        if self.attributions is not None:
-            return self._explain(model, inputs, self.attributions)
-        outputs = call_model(model, inputs)
-        imitation, task = self.imitation(outputs, self.teach(inputs)), None
-        total = imitation
-        if self.labels:
-            task = self.task_loss(outputs, target)
-            total = (1 - self.labels) * imitation + self.labels * task
-        return DistillationTerms(total, imitation, task, None, outputs)
-
-    def _explain(self, model: Callable[..., Any], inputs: Any, what: TaughtAttributions) -> DistillationTerms:
-        if not isinstance(inputs, Tensor):
-            raise ConfigurationError("attributions are taught to models of one input tensor.")
         taught = self.teach(inputs)
-        top = taught.argmax(1)
-        with in_mode(self.teacher, training=False):
-            method = IntegratedGradients(self.teacher, what.steps, internal_batch_size=16)
-            maps = what.pooled(method.attribute(inputs, top)).detach()
-        terms = self._explained(model, inputs, taught, attribution_target=top, maps=maps)
-        return DistillationTerms(terms.total, terms.task, None, terms.prior, terms.outputs)
+        if self.attributions is not None:
+            top = taught.argmax(1)
+            with in_mode(self._teacher[0], training=False):
+                method = IntegratedGradients(self._teacher[0], self.attributions.steps, internal_batch_size=16)
+                maps = self.attributions.pooled(method.attribute(inputs, top)).detach()
+            terms = self._explained(model, inputs, taught, attribution_target=top, maps=maps)
+            return DistillationTerms(terms.total, terms.task, terms.outputs, matching=terms.prior)
+        outputs = call_model(model, inputs)
+        imitation = self.imitation(outputs, taught)
+        if not self.labels:
+            return DistillationTerms(imitation, imitation, outputs)
+        task = self.task_loss(outputs, target)
+        return DistillationTerms((1 - self.labels) * imitation + self.labels * task, imitation, outputs, task)
 
     def teach(self, inputs: Any) -> Tensor:
         """The teacher's outputs; it is in eval mode and where the inputs are for them, and gets no gradients."""
-        parts = inputs.values() if isinstance(inputs, Mapping) else inputs if isinstance(inputs, tuple) else (inputs,)
-        self.teacher.to(next(part.device for part in parts if isinstance(part, Tensor)))
-        with in_mode(self.teacher, training=False), torch.no_grad():
-            outputs: Tensor = call_model(self.teacher, inputs)
+        teacher = self._teacher[0].to(next(part.device for part in tree_leaves(inputs) if isinstance(part, Tensor)))
+        with in_mode(teacher, training=False), torch.no_grad():
+            outputs: Tensor = call_model(teacher, inputs)
         return outputs
 
     def validation_target(self, inputs: Any, target: Any) -> Any:
@@ -193,8 +177,7 @@ def distill(
         teacher, temperature=temperature, labels=labels, task_loss=task_loss, attributions=attributions
     )
     if not labels:
-        data = _Unlabelled(data)
-        validation = None if validation is None else _Unlabelled(validation)
+        data, validation = _Unlabelled(data), None if validation is None else _Unlabelled(validation)
         if validation is None and attributions is None and held_out and len(data) >= _FEW:
             n = max(2, round(1 / held_out))
             validation = Subset(data, range(n - 1, len(data), n))

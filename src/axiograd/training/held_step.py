@@ -169,7 +169,7 @@ class HeldGates(TorchFunctionMode):
         if name in GATES:
             call, linear = GATES[name]
             result, choice = call(function, *args, **kwargs)
-            held = lambda args, kwargs: linear(args[0], choice)  # noqa: E731
+            held = lambda args, _: linear(args[0], choice)  # noqa: E731
         elif name in SLOPES:
             leaves = tree_leaves((args, kwargs))
             places = [i for i, value in enumerate(leaves) if self.follows(value)]
@@ -178,7 +178,7 @@ class HeldGates(TorchFunctionMode):
         else:
             result = function(*args, **kwargs)
             if not any(isinstance(t, Tensor) and t.is_floating_point() for t in tree_leaves(result)):
-                held = lambda args, kwargs: result  # noqa: E731  # a comparison, an order, a size
+                held = lambda *_: result  # noqa: E731  # a comparison, an order, a size
         if held is not None:
             # What worked in place does so again.
             in_place = isinstance(result, Tensor) and result is args[0]
@@ -243,8 +243,8 @@ class HeldStep:
         self._gradients = [
             (torch.zeros_like(leaf) if g is None else g).requires_grad_() for leaf, g in zip(x, found, strict=False)
         ]
-        size = _rows(self._r).norm(dim=1)
-        s = torch.where(size > 0, _rows(u).norm(dim=1) / size, size)
+        size = _norms(self._r)
+        s = torch.where(size > 0, _norms(u) / size, size)
         return Pass(outputs, scores, tuple(per_sample(s, g) * g for g in self._gradients))
 
     def connect(self, total: Tensor) -> Tensor:
@@ -286,7 +286,7 @@ class HeldStep:
         return self._gates.products
 
     def _output(self, outputs: Any) -> Tensor:
-        moving = [t for t in tree_leaves(outputs) if self._gates.follows(t)]
+        moving: list[Tensor] = [t for t in tree_leaves(outputs) if self._gates.follows(t)]
         if len({id(t) for t in moving}) != 1 or not moving[0].is_floating_point():
             raise NotHeldError(f"{len(moving)} outputs depend on the input, and the task may use all of them.")
         return moving[0]
@@ -294,6 +294,11 @@ class HeldStep:
 
 def _rows(values: Tensor) -> Tensor:
     return values.reshape(len(values), -1)
+
+
+def _norms(values: Tensor) -> Tensor:
+    norms: Tensor = torch.linalg.vector_norm(_rows(values), dim=1)
+    return norms
 
 
 def _buffers_of(model: Model) -> list[Tensor]:

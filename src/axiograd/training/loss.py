@@ -7,18 +7,19 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
+from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from axiograd import priors
-from axiograd._calls import LinearTarget, logits, read_call, select
-from axiograd._state import module_of, modules_behind, unwrap_parallel
+from axiograd._calls import Call, LinearTarget, logits, read_call, select
+from axiograd._names import choose_from
+from axiograd._state import unwrap_parallel
 from axiograd._typing import Inputs, Target
 from axiograd.attribution import Attribution, Explanation, Gradient, InputXGradient, Saliency, XGradient
-from axiograd.attribution.passes import differentiate, run
-from axiograd.errors import ConfigurationError, DisconnectedError, TargetError
+from axiograd.attribution.passes import attribution_pass, run
+from axiograd.errors import ConfigurationError, DisconnectedError
 from axiograd.homogeneity.remembered import certified
+from axiograd.training.connected import check_connected, refuse_what_loses_gradients, searches_its_graph
 from axiograd.training.held_step import HeldStep, NotHeldError
 from axiograd.training.objective import Objective
 from axiograd.training.targets import Outputs, Residual, Task, attribution_target as choose_target
@@ -71,6 +72,7 @@ class AttributionLoss(Objective):
 
     Hesse, Schaub-Meyer, Roth: Fast Axiomatic Attribution for Neural Networks, 2021, equation (1).
 
+    >>> from torch import nn
     >>> from axiograd.priors import L1
     >>> model = nn.Sequential(nn.Linear(3, 8, bias=False), nn.ReLU(), nn.Linear(8, 2, bias=False))
     >>> loss = AttributionLoss(nn.functional.cross_entropy, L1(), weight=0.1)
@@ -112,24 +114,7 @@ class AttributionLoss(Objective):
         self.step = 0
         self._bound: Bound | None = None
 
-    def extra_repr(self) -> str:
-        """Task, prior, λ, method and outputs, in a line."""
-        named = {"task": self.task_loss, "prior": self.prior, "method": self.method}
-        words = {key: getattr(one, "__name__", None) or type(one).__name__ for key, one in named.items()}
-        return (
-            f"task={words['task']}, prior={words['prior']}, weight={self.weight:g}, method={words['method']}, "
-            f"outputs={self.outputs!r}"
-        )
-
-    @property
-    def weight(self) -> float:
-        """λ of the next step."""
-        weight = float(self.schedule(self.step) if callable(self.schedule) else self.schedule)
-        if not abs(weight) <= priors.base.LARGEST_WEIGHT:
-            raise ConfigurationError(
-                f"the weight of the prior is {weight} at step {self.step}; it must be finite in float32."
-            )
-        return weight
+    # The formula
 
     def forward(
         self,
@@ -142,11 +127,6 @@ class AttributionLoss(Objective):
         **prior_arguments: Any,
     ) -> LossTerms:
         """The terms of one batch; `attribution_target` overrides `outputs`."""
-        given: object = model
-        if not callable(given):
-            raise ConfigurationError(
-                f"the first argument is the model, got a {type(model).__name__}: call loss(model, inputs, target)."
-            )
         bound = self.bind(model)
         if self.training and not torch.is_grad_enabled():
             raise DisconnectedError(
@@ -154,131 +134,148 @@ class AttributionLoss(Objective):
                 "call loss.eval() for validation, or leave the context for training."
             )
         task = Task(self.task_loss, target)
-        chosen = attribution_target
-        if chosen is None:
-            chosen = self.choose_target(bound, inputs, target, additional_forward_args, task)
-        try:
-            return self._terms(bound, inputs, chosen, additional_forward_args, task, prior_arguments)
-        except TargetError as error:
-            if attribution_target is None and type(chosen) is LinearTarget:  # drawn for as many outputs as there were
-                raise TargetError(
-                    f"the model gave {chosen.weights.flatten(1).shape[1]} outputs per sample when this loss first saw "
-                    "it, and gives a different number now: make a new AttributionLoss after exchanging its last layer."
-                ) from error
-            raise
+        of = attribution_target
+        if of is None:
+            of = self._choose_target(bound, inputs, target, additional_forward_args, task)
 
-    def _terms(
-        self, bound: Bound, inputs: Inputs, target: Target, additional: Any, task: Task, arguments: Mapping[str, Any]
-    ) -> LossTerms:
-        """By a held step where that can be, else by differentiating twice."""
-        if self.training and isinstance(target, Residual) and self._may_hold(bound, inputs, additional):
-            step = HeldStep(task, first=bound.why_twice is None)
-            try:
-                terms = self._held(bound, step, inputs, target, additional, task, arguments)
-            except NotHeldError as reason:
-                bound.why_twice = str(reason)
-                target.forget()
-            else:
-                too_small = step.work < _PAYS and self.double_backward is None
-                bound.why_twice = f"it is faster for {step.work:.1g} multiplications a pass" if too_small else ""
-                self.step += 1
-                return terms
-        method = bound.method
-        explanation = method.explain(inputs, target, additional_forward_args=additional, create_graph=self.training)
-        prior = self.prior_of(bound.model, inputs, additional, explanation.attributions, target, arguments)
-        if self.training and not bound.connected:
-            check_connected(prior, bound.model)
-            bound.connected = True
-        value, weight = task(explanation.outputs), self.weight
+        def prior(attributions: Any) -> Tensor:
+            return self._prior_of(bound.model, inputs, additional_forward_args, attributions, of, prior_arguments)
+
+        terms = None
+        if self.training and isinstance(of, Residual):
+            terms = self._held(bound, inputs, of, additional_forward_args, task, prior)
+        if terms is None:
+            terms = self._twice(bound, inputs, of, additional_forward_args, task, prior)
         self.step += self.training
-        total = value + weight * prior
-        return LossTerms(total, value, prior, explanation.outputs, explanation.attributions, weight)
+        return terms
 
-    def _may_hold(self, bound: Bound, inputs: Inputs, additional: Any) -> bool:
-        if bound.why_twice:
-            return False
-        call = read_call(inputs, additional)
-        if any(x.requires_grad for x in call.features):
-            bound.why_twice = "the inputs ask for gradients of their own"
-        elif bound.why_twice is None and not certified(bound.method.model, call).piecewise_linear:
-            bound.why_twice = "the model is not piecewise linear (certificate.not_piecewise_linear says where)"
-        return not bound.why_twice
+    def _twice(
+        self, bound: Bound, inputs: Inputs, of: Target, additional: Any, task: Task, prior: Callable[[Any], Tensor]
+    ) -> LossTerms:
+        """By double backward: the attributions have a graph to the parameters."""
+        method = bound.method
+        explanation = method.explain(inputs, of, additional_forward_args=additional, create_graph=self.training)
+        value, penalty, weight = task(explanation.outputs), prior(explanation.attributions), self.weight
+        if self.training and not bound.connected:
+            check_connected(penalty, bound.model)
+            bound.connected = True
+        total = value + weight * penalty
+        return LossTerms(total, value, penalty, explanation.outputs, explanation.attributions, weight)
 
     def _held(
-        self,
-        bound: Bound,
-        step: HeldStep,
-        inputs: Inputs,
-        target: Target,
-        additional: Any,
-        task: Task,
-        arguments: Mapping[str, Any],
-    ) -> LossTerms:
-        method, weight = bound.method, self.weight
-        call = method._call(inputs, target, None, additional, wants_outputs=True, create_graph=True)  # noqa: SLF001
+        self, bound: Bound, inputs: Inputs, of: Residual, additional: Any, task: Task, prior: Callable[[Any], Tensor]
+    ) -> LossTerms | None:
+        """By a held step; None where the step must be differentiated twice, or that is faster from now on."""
+        if reason := self._not_held(bound, read_call(inputs, additional)):
+            bound.why_twice = reason
+            return None
+        step, method, weight = HeldStep(task, first=bound.why_twice is None), bound.method, self.weight
+        call = method._call(inputs, of, None, additional, wants_outputs=True, create_graph=True)  # noqa: SLF001
         call.through = step.differentiate
-        explanation: Explanation = method._explained(call, target)  # noqa: SLF001 (what `explain` is made of)
-        prior = self.prior_of(bound.model, inputs, additional, explanation.attributions, target, arguments)
-        value = task(explanation.outputs)
-        total = step.connect(value + weight * prior)
+        try:
+            explanation: Explanation = method._explained(call, of)  # noqa: SLF001 (what `explain` is made of)
+            value, penalty = task(explanation.outputs), prior(explanation.attributions)
+            total = step.connect(value + weight * penalty)
+        except NotHeldError as error:
+            bound.why_twice = str(error)
+            of.forget()
+            return None
+        too_small = step.work < _PAYS and self.double_backward is None
+        bound.why_twice = f"it is faster for {step.work:.1g} multiplications a pass" if too_small else ""
         shown = partial(tree_map_only, Tensor, _OnlyTotal.apply)
-        return LossTerms(
-            total, shown(value), shown(prior), shown(explanation.outputs), shown(explanation.attributions), weight
-        )
+        outputs, attributions = shown(explanation.outputs), shown(explanation.attributions)
+        return LossTerms(total, shown(value), shown(penalty), outputs, attributions, weight)
+
+    def _not_held(self, bound: Bound, call: Call) -> str:
+        """Why a step on the residual takes second derivatives; "" if it is a held one, or that is still to be tried."""
+        if bound.why_twice:
+            return bound.why_twice
+        if self.double_backward:
+            return "double_backward=True asks for it"
+        if any(x.requires_grad for x in call.features):
+            return "the inputs ask for gradients of their own"
+        if getattr(bound.method, "layer", None) is not None:
+            return "the output of a layer is attributed to"
+        if searches_its_graph(bound.model):
+            return "DistributedDataParallel looks for unused parameters in the graph"
+        if bound.why_twice is None and not certified(bound.method.model, call).piecewise_linear:
+            return "the model is not piecewise linear (certificate.not_piecewise_linear says where)"
+        return ""
+
+    # Its parts
+
+    @property
+    def weight(self) -> float:
+        """λ of the next step."""
+        weight = float(self.schedule(self.step) if callable(self.schedule) else self.schedule)
+        if not abs(weight) <= priors.base.LARGEST_WEIGHT:
+            raise ConfigurationError(
+                f"the weight of the prior is {weight} at step {self.step}; it must be finite in float32."
+            )
+        return weight
 
     @property
     def total_only(self) -> bool:
         """Whether the last step was a held one, in which the total alone has gradients."""
-        return self._bound is not None and self._bound.why_twice == ""
+        return self.why_twice == ""
 
     @property
     def why_twice(self) -> str | None:
         """Why the last step took second derivatives, "" if it did not; None before the first."""
+        if self.outputs != "residual":
+            return "the residual alone needs no second derivatives"
         return None if self._bound is None else self._bound.why_twice
 
     def bind(self, model: Callable[..., Any]) -> Bound:
         """The method on this model; made, and its wrapping checked, when the model is new."""
-        if self._bound is None or self._bound.model is not model:
-            refuse_what_loses_gradients(model)
-            if not isinstance(self.method, Attribution):
-                draws = self.generator is not None and "generator" in inspect.signature(self.method).parameters
-                further = {"generator": self.generator} if draws else {}
-                method = self.method(model, **self.method_arguments, **further)
-            elif self.method.model is model:
-                method = self.method
-            else:
-                raise ConfigurationError(
-                    f"the loss was given a {type(self.method).__name__} of another model; pass the class, or a method "
-                    "of the model that the loss is called with (after wrapping it, if it is wrapped)."
-                )
-            if self.outputs == "residual" and not isinstance(method, OF_THE_GRADIENT):
-                raise ConfigurationError(
-                    f'outputs="residual" attributes a combination of the outputs at x itself, which '
-                    f"{type(method).__name__} does not; use XGradient, InputXGradient, Gradient or Saliency."
-                )
-            self._bound = Bound(model, method, why_twice=self._twice(model, method))
+        if self._bound is not None and self._bound.model is model:
+            return self._bound
+        given: object = model
+        if not callable(given):
+            raise ConfigurationError(
+                f"the first argument is the model, got a {type(model).__name__}: call loss(model, inputs, target)."
+            )
+        refuse_what_loses_gradients(model)
+        method = self.method
+        if not isinstance(method, Attribution):
+            draws = self.generator is not None and "generator" in inspect.signature(method).parameters
+            method = method(model, **self.method_arguments, **({"generator": self.generator} if draws else {}))
+        elif method.model is not model:
+            raise ConfigurationError(
+                f"the loss was given a {type(method).__name__} of another model; pass the class, or a method "
+                "of the model that the loss is called with (after wrapping it, if it is wrapped)."
+            )
+        if self.outputs == "residual" and not isinstance(method, OF_THE_GRADIENT):
+            raise ConfigurationError(
+                f'outputs="residual" attributes a combination of the outputs at x itself, which '
+                f"{type(method).__name__} does not; use XGradient, InputXGradient, Gradient or Saliency."
+            )
+        self._bound = Bound(model, method)
         return self._bound
 
-    def _twice(self, model: Any, method: Any) -> str | None:
-        if self.double_backward:
-            return "double_backward=True asks for it"
-        if self.outputs != "residual":
-            return "the residual alone needs no second derivatives"
-        if getattr(method, "layer", None) is not None:
-            return "the output of a layer is attributed to"
-        return searches_its_graph(model)
-
-    def choose_target(
-        self, bound: Bound, inputs: Inputs, target: Any, additional: Any, task: Task | None = None
-    ) -> Target:
+    def _choose_target(self, bound: Bound, inputs: Inputs, target: Any, additional: Any, task: Task) -> Target:
         """What to attribute, by `outputs`."""
         if self.outputs == "residual":
-            return Residual(task or Task(self.task_loss, target))
+            return Residual(task)
         if self.outputs in {None, "all"}:
             return self.outputs
-        return choose_target(self.outputs, target, output_shape(bound, inputs, additional), self.generator)
+        return choose_target(self.outputs, target, _output_shape(bound, inputs, additional), self.generator)
 
-    def pick(self, attributions: Any) -> Tensor:
+    def _prior_of(
+        self, model: Any, inputs: Inputs, additional: Any, found: Any, of: Target, arguments: Mapping[str, Any]
+    ) -> Tensor:
+        """Ω(A), for all outputs Σ_c Ω(A_c)."""
+
+        def value(attributions: Tensor, of: Target) -> Tensor:
+            return self.prior(attributions, **{**self._offered(model, inputs, additional, of), **arguments})
+
+        attributions = self._pick(found)
+        if isinstance(of, str) and of == "all":
+            each = [LinearTarget(weights[None]) for weights in torch.eye(len(attributions))]
+            return torch.stack([value(*pair) for pair in zip(attributions, each, strict=True)]).sum()
+        return value(attributions, of)
+
+    def _pick(self, attributions: Any) -> Tensor:
         """The attributions of the input that the prior is about."""
         if isinstance(attributions, Tensor):
             return attributions
@@ -292,20 +289,6 @@ class AttributionLoss(Objective):
                 f"AttributionLoss(..., of=...), got of={self.of!r}."
             )
         return by_name[self.of]
-
-    def prior_of(
-        self, model: Any, inputs: Inputs, additional: Any, found: Any, target: Target, arguments: Mapping[str, Any]
-    ) -> Tensor:
-        """Ω(A), for all outputs Σ_c Ω(A_c)."""
-
-        def value(attributions: Tensor, of: Target) -> Tensor:
-            return self.prior(attributions, **{**self._offered(model, inputs, additional, of), **arguments})
-
-        attributions = self.pick(found)
-        if isinstance(target, str) and target == "all":
-            each = [LinearTarget(weights[None]) for weights in torch.eye(len(attributions))]
-            return torch.stack([value(*pair) for pair in zip(attributions, each, strict=True)]).sum()
-        return value(attributions, target)
 
     def _offered(self, model: Any, inputs: Inputs, additional: Any, target: Target) -> dict[str, Any]:
         """What a prior gets if it declares it: the attributed `inputs`, and `score`, the attributed output at any."""
@@ -321,6 +304,8 @@ class AttributionLoss(Objective):
                 return select(run(model, call, every), target, call.batch)
 
         return {name: {"inputs": call.features[place], "score": score}[name] for name in wanted}
+
+    # State
 
     def get_extra_state(self) -> Tensor:
         """The step and the generator's state as bytes in one tensor, so that any format can store it."""
@@ -353,22 +338,16 @@ class _OnlyTotal(torch.autograd.Function):
         )
 
 
-def output_shape(bound: Bound, inputs: Inputs, additional: Any = None) -> torch.Size:
+def _output_shape(bound: Bound, inputs: Inputs, additional: Any) -> torch.Size:
     """The shape of the outputs, by one look at a new model or at inputs of a new size, which leaves it as it was."""
-    layer = getattr(bound.method, "layer", None)
-    arguments = read_call(inputs, additional) if layer is None else read_call(inputs, additional, check=False)
-    values = [value for value in arguments.values() if isinstance(value, Tensor)]
-    batch = arguments.batch if layer is None else len(values[0])
+    call = read_call(inputs, additional, check=getattr(bound.method, "layer", None) is None)
+    values = [value for value in call.values() if isinstance(value, Tensor)]
     size = tuple(value.shape[1:] for value in values)
     if size not in bound.output_shapes:
-        method = Gradient(unwrap_parallel(bound.model), layer=layer)
-        call = method._call(inputs, None, None, additional, create_graph=True)  # noqa: SLF001 (a look as it makes them)
-        with method._guarded(call, preserve=True):  # noqa: SLF001
-            # With a backward pass: a model that cannot be differentiated by its inputs says so here.
-            score = lambda outputs: logits(outputs).reshape(call.arguments.batch, -1).sum(1)  # noqa: E731
-            outputs = differentiate(call.model, call.arguments, score, create_graph=False).outputs
-        bound.output_shapes[size] = logits(outputs).shape[1:]
-    return torch.Size([batch, *bound.output_shapes[size]])
+        model = unwrap_parallel(bound.model)
+        with attribution_pass(model, values[0].device, create_graph=False, preserve=True), torch.no_grad():
+            bound.output_shapes[size] = logits(run(model, call, call.features)).shape[1:]
+    return torch.Size([len(values[0]), *bound.output_shapes[size]])
 
 
 def _check_parts(task_loss: Any, prior: Any, method: Any, weight: Any) -> None:
@@ -377,88 +356,19 @@ def _check_parts(task_loss: Any, prior: Any, method: Any, weight: Any) -> None:
         raise ConfigurationError(
             f"task_loss is the prior {type(task_loss).__name__}; the order is AttributionLoss(task_loss, prior)."
         )
+    if isinstance(prior, str):
+        known = [name for name, one in vars(priors).items() if isinstance(one, type) and issubclass(one, priors.Prior)]
+        raise ConfigurationError(
+            f"prior must be a Prior object such as axiograd.priors.L1(), got the string {prior!r}; "
+            f"{choose_from(prior.replace('_', ''), sorted(known))}."
+        )
+    examples = {"task_loss": "torch.nn.functional.cross_entropy", "prior": "axiograd.priors.L1()"}
     for what, value in (("task_loss", task_loss), ("prior", prior)):
         if isinstance(value, type):
             raise ConfigurationError(f"{what} is the class {value.__name__}; pass an instance, {value.__name__}(...).")
-    if isinstance(prior, str):
-        known = [name for name, one in vars(priors).items() if isinstance(one, type) and issubclass(one, priors.Prior)]
-        near = [name for name in known if name.lower() == prior.lower().replace("_", "")] or ["L1"]
-        raise ConfigurationError(
-            f"prior must be a Prior object such as axiograd.priors.{near[0]}(), got the string {prior!r}. "
-            f"There are {', '.join(sorted(known))}."
-        )
-    for what, value, example in (
-        ("task_loss", task_loss, "torch.nn.functional.cross_entropy"),
-        ("prior", prior, "axiograd.priors.L1()"),
-        ("method", method, "axiograd.XGradient"),
-    ):
-        if not callable(value) and not isinstance(value, Attribution):
-            raise ConfigurationError(f"{what} is {value!r}, which cannot be called; pass for example {example}.")
+        if not callable(value):
+            raise ConfigurationError(f"{what} is {value!r}, which cannot be called; pass for example {examples[what]}.")
+    if not callable(method) and not isinstance(method, Attribution):
+        raise ConfigurationError(f"method is {method!r}; pass a class such as axiograd.XGradient, or an object of it.")
     if isinstance(weight, str) or not (callable(weight) or isinstance(weight, int | float | Tensor)):
         raise ConfigurationError(f"weight={weight!r}: it must be a number, or a function from the step to a number.")
-
-
-def check_connected(prior: Tensor, model: Any) -> None:
-    """Raise unless some parameter has a gradient from the prior: else training would silently ignore it."""
-    module = module_of(model)
-    parameters = [] if module is None else [p for p in module.parameters() if p.requires_grad]
-    if module is not None and not parameters:
-        raise DisconnectedError("the model has no parameter that requires a gradient; unfreeze what should be trained.")
-    if not prior.requires_grad:
-        raise DisconnectedError(
-            "the prior has no gradient: the attributions are detached, by the method, by the model or by the prior."
-        )
-    if module is None:  # a function keeps its parameters to itself
-        return
-    try:
-        gradients = torch.autograd.grad(prior, parameters, retain_graph=True, allow_unused=True)
-    except RuntimeError as error:
-        raise DisconnectedError(f"the prior cannot be differentiated by the parameters: {error}") from error
-    if all(gradient is None for gradient in gradients):
-        raise DisconnectedError(
-            f"the prior's gradient reaches none of the {len(parameters)} trainable parameters, so it trains nothing: "
-            "the attributions have a graph that stops before the model (Captum's do); use a method of axiograd."
-        )
-
-
-def refuse_what_loses_gradients(model: object) -> None:
-    """Raise for wrappers that take the input gradient inside a step for the backward pass that they wait for.
-
-    DDP with a static graph then skips its all-reduce, and a sharded model frees its weights: both without an error.
-
-    >>> refuse_what_loses_gradients(nn.Linear(2, 2))
-    """
-    instead = "a prior needs the input's gradient inside the step: use DistributedDataParallel without static_graph."
-    for root in modules_behind(model) if callable(model) else ():
-        if _is_sharded(root):
-            raise ConfigurationError(f"the model is sharded, and would lose its weights' gradients; {instead}")
-        for name, module in root.named_modules():
-            if isinstance(module, DistributedDataParallel) and module.static_graph:
-                where = f" ({name})" if name else ""
-                raise ConfigurationError(
-                    f"the model{where} is wrapped in DistributedDataParallel with static_graph=True, which would skip "
-                    f"its all-reduce; {instead}"
-                )
-
-
-def searches_its_graph(model: object) -> str | None:
-    """Why the model's wrapper needs the graph that autograd makes of a whole forward pass; None if it does not.
-
-    >>> searches_its_graph(nn.Linear(2, 2))
-    """
-    modules = model.modules() if isinstance(model, nn.Module) else ()
-    if any(isinstance(module, DistributedDataParallel) and module.find_unused_parameters for module in modules):
-        return "DistributedDataParallel looks for unused parameters in the graph"
-    return None
-
-
-def _is_sharded(module: nn.Module) -> bool:
-    """Whether the parameters are cut into pieces that live on different ranks (FSDP)."""
-    if any(hasattr(parameter, "full_tensor") for parameter in module.parameters()):
-        return True
-    if not torch.distributed.is_available():
-        return False
-    from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
-
-    # After a forward pass, the parameters of the outermost one are still whole.
-    return any(isinstance(part, FSDPModule | FullyShardedDataParallel) for part in module.modules())

@@ -17,8 +17,9 @@ from torch.utils.data import DataLoader
 
 from axiograd._io import replacing, require_same_settings, settings_of, writing
 from axiograd.errors import ConfigurationError, NotFiniteError, StorageError
+from axiograd.training.connected import refuse_what_loses_gradients
 from axiograd.training.data import SAMPLE_WEIGHT, Batch, loader, seed_epoch
-from axiograd.training.loss import AttributionLoss, refuse_what_loses_gradients
+from axiograd.training.loss import AttributionLoss
 from axiograd.training.objective import Objective, TaskLoss, call_model, each_loss, weighted
 from axiograd.training.recipe import Recipe
 

@@ -81,34 +81,23 @@ def random_combination(shape: torch.Size, generator: torch.Generator | None = No
     return LinearTarget(2.0 * signs - 1.0)
 
 
-def negligible(dtype: torch.dtype) -> float:
-    """Gradients of outputs below this are too small to be divided by: 1e-19 in float32, 6e-5 in float16.
-
-    >>> round(negligible(torch.float64) * 1e154, 1)
-    1.5
-    """
-    tiny: float = torch.finfo(dtype).tiny
-    return tiny if dtype == torch.float16 else tiny**0.5
-
-
 class Residual(LinearTarget):
     """u·F(x) with u = √C·r/‖r‖ per sample, r = ∂L/∂F the task's own gradient at C outputs, held fixed.
 
     It has the size of a random combination of signs, and looks where the task pulls. A sample that pulls nowhere,
-    r = 0 (or below `negligible`), has u = 0: no attribution, and nothing for a prior to change. The first outputs
+    r = 0 (to rounding), has u = 0: no attribution, and nothing for a prior to change. The first outputs
     decide u.
 
-    >>> target = Residual(lambda outputs: (outputs[:, 0] - 3).square().mean())
-    >>> with torch.enable_grad():
-    ...     target(torch.tensor([[1.0, 5.0]], requires_grad=True)).detach()
+    >>> target = Residual(Task(lambda outputs, y: (outputs[:, 0] - y).square().mean(), 3.0))
+    >>> target(torch.tensor([[1.0, 5.0]], requires_grad=True)).detach()
     tensor([-1.4142])
     """
 
-    def __init__(self, task: Callable[[Any], Tensor]) -> None:
+    def __init__(self, task: Task) -> None:
         super().__init__(torch.empty(0))
         object.__setattr__(self, "task", task)  # the base is frozen
 
-    task: Callable[[Any], Tensor]
+    task: Task
 
     def forget(self) -> None:
         """Take u from the next outputs."""
@@ -123,20 +112,22 @@ class Residual(LinearTarget):
         tensor = logits(output)
         if not tensor.requires_grad:
             raise TargetError("the residual is the task's gradient by the outputs, and these outputs have none.")
-        if isinstance(self.task, Task):
-            r = self.task.gradient(output, tensor)
-        else:
-            (r,) = torch.autograd.grad(self.task(output), [tensor], retain_graph=True, allow_unused=True)
+        r = self.task.gradient(output, tensor)
         if r is None:
             raise TargetError("the task loss does not depend on the outputs that are attributed.")
         rows = r.reshape(len(r), -1)
         # In two steps, so that squares of small numbers do not vanish.
         largest = rows.abs().amax(1, keepdim=True)
-        rows = rows * (largest >= negligible(r.dtype))
-        rows = rows / torch.where(largest > 0, largest, torch.ones_like(largest))
-        size = rows.norm(dim=1, keepdim=True)
-        u: Tensor = rows * (rows.shape[1] ** 0.5 / torch.where(size > 0, size, torch.ones_like(size)))
+        rows = torch.where(largest < _negligible(r.dtype), 0.0, rows / largest)
+        size = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+        u: Tensor = rows * (rows.shape[1] ** 0.5 / size.clamp(min=1.0))
         return u.detach()
+
+
+def _negligible(dtype: torch.dtype) -> float:
+    """Gradients of outputs below this are too small to be divided by: 1e-19 in float32, 6e-5 in float16."""
+    tiny: float = torch.finfo(dtype).tiny
+    return tiny if dtype == torch.float16 else tiny**0.5
 
 
 def _true_output(target: Any, shape: torch.Size) -> Target:
