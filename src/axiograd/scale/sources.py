@@ -6,7 +6,6 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -198,7 +197,7 @@ class NumpyFile(Listed):
 
     def __init__(self, path: str | Path, labels: str | Path | None = None) -> None:
         self.path = Path(path).absolute()  # workers may be in another folder
-        n, classes = len(self.array), None
+        n, classes = len(_mapped(self.path)), None
         if labels is not None:
             classes = _mapped(Path(labels)).tolist()
             if len(classes) != n:
@@ -206,16 +205,8 @@ class NumpyFile(Listed):
         names = [f"{self.path.name} {i}" for i in range(n)]
         super().__init__(self.path.name, names, self._row, classes)
 
-    @cached_property
-    def array(self) -> Any:
-        """The file, mapped into memory."""
-        return _mapped(self.path)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "array"}  # it would be sent as a copy
-
     def _row(self, row: int) -> Any:
-        return self.array[row]
+        return _mapped(self.path)[row]
 
     def settings(self) -> dict[str, Any]:
         """Labels, and the file's SHA-256: reading it once is little beside attributing every row."""

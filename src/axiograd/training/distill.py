@@ -96,6 +96,8 @@ class Distillation(Objective):
 
     def forward(self, model: Callable[..., Any], inputs: Any, target: Any) -> DistillationTerms:  # type: ignore[override]
         """The terms of one batch."""
+        if self.attributions is not None and not isinstance(inputs, Tensor):
+            raise ConfigurationError("attributions are taught to models of one input tensor.")
         taught = self.teach(inputs)
         if self.attributions is not None:
             top = taught.argmax(1)

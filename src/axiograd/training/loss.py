@@ -166,8 +166,9 @@ class AttributionLoss(Objective):
         self, bound: Bound, inputs: Inputs, of: Residual, additional: Any, task: Task, prior: Callable[[Any], Tensor]
     ) -> LossTerms | None:
         """By a held step; None where the step must be differentiated twice, or that is faster from now on."""
-        if reason := self._not_held(bound, read_call(inputs, additional)):
-            bound.why_twice = reason
+        if not bound.why_twice:
+            bound.why_twice = self._not_held(bound, read_call(inputs, additional)) or bound.why_twice
+        if bound.why_twice:
             return None
         step, method, weight = HeldStep(task, first=bound.why_twice is None), bound.method, self.weight
         call = method._call(inputs, of, None, additional, wants_outputs=True, create_graph=True)  # noqa: SLF001
@@ -188,8 +189,6 @@ class AttributionLoss(Objective):
 
     def _not_held(self, bound: Bound, call: Call) -> str:
         """Why a step on the residual takes second derivatives; "" if it is a held one, or that is still to be tried."""
-        if bound.why_twice:
-            return bound.why_twice
         if self.double_backward:
             return "double_backward=True asks for it"
         if any(x.requires_grad for x in call.features):
