@@ -68,11 +68,20 @@ def test_attention_is_its_weights_times_values(fused):
         scores = (h @ q @ (h @ k).transpose(1, 2) / 2).masked_fill(~causal, -math.inf)
         return (scores.softmax(-1) @ (h @ v)).sum((1, 2))
 
+    def weights(h, other):
+        """Queries and keys share the product of them."""
+        logits = (h @ q @ (other @ k).transpose(1, 2) + other @ q @ (h @ k).transpose(1, 2)) / 4
+        return logits.masked_fill(~causal, -math.inf).softmax(-1)
+
     h = x + positions
-    weights = (h @ q @ (h @ k).transpose(1, 2) / 2).masked_fill(~causal, -math.inf).softmax(-1)
-    features, constants = by_hand(lambda x, p: (weights @ ((x + p) @ v)).sum(), x, [positions])
+    features, constants = by_hand(lambda x, p: (weights(x + p, h) @ ((x + p) @ v)).sum(), x, [positions])
+    logits = (h @ q @ (h @ k).transpose(1, 2) / 2).masked_fill(~causal, 0)
+    weigh = lambda logits: logits.masked_fill(~causal, -math.inf).softmax(-1)  # noqa: E731
+    moved = torch.autograd.functional.jvp(weigh, logits, logits)[1] @ (h @ v)
     torch.testing.assert_close(axiograd.HeldGradient(network).attribute(x), features)
-    assert float(axiograd.HeldGradient(network).completeness(x).constants) == pytest.approx(constants)
+    found = axiograd.HeldGradient(network).completeness(x)
+    assert float(found.constants) == pytest.approx(constants - float(moved.sum()))
+    assert float(found.delta.abs()) < 1e-12
 
 
 def test_a_gated_perceptron_shares_its_product():

@@ -1,10 +1,14 @@
 """Held gradient: Input×Gradient of the network whose deciding factors are held, one pass for any transformer.
 
-A network is made of what flows and of what decides about it. Softmax weights, the scale of a norm, the slope of an
-activation and the choice of a pooling have degree 0: they decide. Held constant, what is left is linear in what flows,
-features and constants (biases, positions, class tokens), so that both add up to the score:
+A network is made of what flows and of what decides about it. The scale of a norm, the slope of an activation and the
+choice of a pooling have degree 0: they decide. Held constant, what is left is linear in what flows, features and
+constants (biases, positions, class tokens), so that both add up to the score:
 
     F(x) = Σᵢ xᵢ · ∂F_held/∂xᵢ + Σ_c c · ∂F_held/∂c
+
+Attention weights have degree 0, too, but which tokens they choose is most of what a class token knows. A product's
+shares are the degrees of its factors: values get all of A·V, and the weights' own gradient only moves score between
+features. It would add up to zero if scales were not held; what it does add up to is subtracted from the constants.
 """
 
 from __future__ import annotations
@@ -17,8 +21,8 @@ from enum import IntEnum
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 from torch.utils.weak import WeakTensorKeyDictionary
@@ -33,12 +37,12 @@ from axiograd.attribution.sums import summed
 
 
 class HeldGradient(SinglePass):
-    """xᵢ · ∂F_held/∂xᵢ, where F_held is F with softmax weights, scales of norms and slopes of activations held.
+    """xᵢ · ∂F_held/∂xᵢ, where F_held is F with scales of norms, gates and slopes of activations held.
 
     One pass for any differentiable model, made for transformers. It is not Integrated Gradients: it says how a score
-    is put together from features and constants (`completeness`) by the weights that the network chose, and nothing
-    about how the features chose these. That is also why, as a prior, it did not fix a shortcut: the gates carry it.
-    The rules are those of AttnLRP and of the detach trick (Ali et al., 2022), for operators in place of modules.
+    is put together from features and constants (`completeness`) by the scales and slopes that the network chose, and
+    nothing about how the features chose these. The rules are those of the detach trick (Ali et al., 2022) and of
+    AttnLRP (Achtibat et al., 2024), for operators in place of modules; attention weights pass their own gradient.
 
     >>> from torch.nn import GELU, LayerNorm, Linear, Sequential
     >>> model = Sequential(Linear(2, 4), GELU(), LayerNorm(4), Linear(4, 1))
@@ -77,8 +81,7 @@ class HeldGradient(SinglePass):
 
     def _parts(self, call: AttributionCall) -> tuple[Tensor, Tensor, Tensor]:
         """Σ features, Σ constants and score of every sample; for the target "all", outputs come first."""
-        # Fused attention has no second derivative.
-        with self._guarded(call, preserve=True), sdpa_kernel(SDPBackend.MATH):
+        with self._guarded(call, preserve=True):
             unit = torch.ones((), dtype=torch.float64, device=call.arguments.features[0].device, requires_grad=True)
             held, x, outputs = self._run(call, unit)
             scores = self._scores(held, outputs, call)
@@ -129,17 +132,19 @@ class HeldCompleteness(Completeness):
 
 
 class Role(IntEnum):
-    """What a value does in a product: the factors of the highest role flow, the others are held."""
+    """What a value does in a product: the factors of the highest role flow, the others are held, but for weights."""
 
-    #: Weights and scales: softmax, sigmoid, 1/√variance.
+    #: Scales: sigmoid, 1/√variance.
     GATE = 0
+    #: Weights of a mean, a softmax: they pass their own gradient.
+    WEIGHT = 1
     #: A bounded function, tanh: beside an unbounded factor it is a gate, as in GELU, x · ½(1 + tanh(…)).
-    BOUNDED = 1
-    SIGNAL = 2
+    BOUNDED = 2
+    SIGNAL = 3
 
 
-#: Weights and scales; they have their own gradient where nothing is multiplied by them.
-_GATES = {"softmax", "safe_softmax", "exp", "sqrt", "rsqrt", "reciprocal", "norm", "linalg_vector_norm", "var", "std"}
+#: Scales; they have their own gradient where nothing is multiplied by them.
+_GATES = {"exp", "sqrt", "rsqrt", "reciprocal", "norm", "linalg_vector_norm", "var", "std"}
 #: Functions of one number, f(x) = f(0) + x · slope(x), and the role of what they return; None: that of x.
 _SLOPES: Mapping[str, Role | None] = {
     **dict.fromkeys(("sigmoid", "hardsigmoid"), Role.GATE),
@@ -206,8 +211,8 @@ class HeldNetwork(TorchFunctionMode):
         if name in _DECOMPOSED or name in _UNFOLDED:
             with self:
                 return (_DECOMPOSED[name] if name in _DECOMPOSED else _unfolded(func))(*args, **kwargs)
-        if name == "scaled_dot_product_attention":
-            return self._attention(func, *args, **kwargs)
+        if name in {"softmax", "safe_softmax"}:
+            return self._softmax(func, *args, **kwargs)
         if name in _GATES or (name == "pow" and not _is_number(args[1], at_least=1)):
             return self._with_role(func(*args, **kwargs), Role.GATE)
         if name in _SLOPES:
@@ -269,13 +274,13 @@ class HeldNetwork(TorchFunctionMode):
         )
 
     def _product(self, name: str, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Of several factors that flow, those of the highest role do, in equal shares."""
+        """Of several factors that flow, those of the highest role do, in equal shares, and weights beside them."""
         roles = [self.roles[t] for t in self._flowing(args, kwargs)]
         highest = max(roles)
-        self.attends |= name in _CONTRACTIONS and min(roles) == Role.GATE < highest
+        self.attends |= name in _CONTRACTIONS and Role.WEIGHT in roles and highest > Role.WEIGHT
 
         def below(value: Any) -> Any:
-            return self.held(value) if isinstance(value, Tensor) and self.roles.get(value) != highest else value
+            return value if self._role(value) in {highest, Role.WEIGHT, None} else self.held(value)
 
         found = self._sum(func, *pytree.tree_map(below, (args, kwargs)))
         n = roles.count(highest)
@@ -283,20 +288,26 @@ class HeldNetwork(TorchFunctionMode):
             found = found / n + (1 - 1 / n) * self.held(found)
         return self._with_role(found, Role.SIGNAL if highest and name in _CONTRACTIONS else highest)
 
-    def _attention(
-        self, func: Callable[..., Any], query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any
-    ) -> Any:
-        """Weights are a function of queries and keys; values flow."""
-        self.attends = True
-        if value not in self.roles:
-            return self._with_role(func(query, key, value, *args, **kwargs), Role.GATE)
-        beside, named = pytree.tree_map(self.held, (args, kwargs))
-        return self._with_role(func(self.held(query), self.held(key), value, *beside, **named), Role.SIGNAL)
+    def _softmax(self, func: Callable[..., Any], logits: Tensor, dim: int, *args: Any, **kwargs: Any) -> Tensor:
+        weights: Tensor = func(logits, dim, *args, **kwargs)
+        if self.unit is not None:
+            # What is masked contributes nothing, and a mask is too large a number to be multiplied by zero.
+            logits = logits.masked_fill(weights == 0, -torch.inf)
+            weights = func(logits, dim, *args, **kwargs)
+            with torch.no_grad():
+                # What the gradient by logits adds up to, Σ logit · ∂weights/∂logit.
+                terms = logits.masked_fill(weights == 0, 0.0)
+                moved = weights * (terms - (weights * terms).sum(dim, keepdim=True))
+            weights = self._counted(weights, -moved)
+        return self._with_role(weights, Role.WEIGHT)  # type: ignore[no-any-return]  # what it is given
 
     # What rules need.
 
     def _flowing(self, *trees: Any) -> list[Tensor]:
         return [t for t in pytree.tree_leaves(trees) if isinstance(t, Tensor) and t in self.roles]
+
+    def _role(self, value: Any) -> Role | None:
+        return self.roles.get(value) if isinstance(value, Tensor) else None
 
     def _zeros(self, tree: Any) -> Any:
         """The arguments with nothing flowing."""
@@ -307,7 +318,7 @@ class HeldNetwork(TorchFunctionMode):
         if self.unit is None or not is_floating(value):
             return value
         # A mask's −∞ contributes nothing.
-        return value + (self.unit - 1).to(value.dtype) * constants.nan_to_num(0.0, 0.0, 0.0)
+        return value + ((self.unit - 1) * constants.nan_to_num(0.0, 0.0, 0.0)).to(value.dtype)
 
     def _with_role(self, tree: Any, role: Role | None) -> Any:
         """Note what flows; what has no gradient (detached, compared, made anew) is a constant."""
@@ -402,7 +413,25 @@ def _glu(x: Tensor, dim: int = -1) -> Tensor:
     return signal * gate.sigmoid()
 
 
+def _attention(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
+    is_causal: bool = False, *, scale: float | None = None, enable_gqa: bool = False,
+) -> Tensor:  # fmt: skip
+    if enable_gqa:
+        key, value = (t.repeat_interleave(query.shape[-3] // t.shape[-3], -3) for t in (key, value))
+    logits = query @ key.transpose(-1, -2) * (query.shape[-1] ** -0.5 if scale is None else scale)
+    if is_causal:
+        attn_mask = torch.ones(logits.shape[-2:], dtype=torch.bool, device=logits.device).tril()
+    if attn_mask is not None:
+        logits = logits.masked_fill(~attn_mask, -torch.inf) if attn_mask.dtype == torch.bool else logits + attn_mask
+    # A token that may look nowhere gets zeros.
+    blind = logits.isneginf().all(-1, keepdim=True)
+    weights = logits.masked_fill(blind, 0.0).softmax(-1).masked_fill(blind, 0.0)
+    return F.dropout(weights, dropout_p) @ value
+
+
 _DECOMPOSED: Mapping[str, Callable[..., Any]] = {
+    "scaled_dot_product_attention": _attention,
     "layer_norm": _layer_norm,
     "rms_norm": _rms_norm,
     "group_norm": _group_norm,
