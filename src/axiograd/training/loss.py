@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from axiograd import priors
-from axiograd._calls import Call, LinearTarget, logits, read_call, select
+from axiograd._calls import LinearTarget, logits, read_call, select
 from axiograd._names import choose_from
 from axiograd._state import unwrap_parallel
 from axiograd._typing import Inputs, Target
@@ -167,7 +167,7 @@ class AttributionLoss(Objective):
     ) -> LossTerms | None:
         """By a held step; None where the step must be differentiated twice, or that is faster from now on."""
         if not bound.why_twice:
-            bound.why_twice = self._not_held(bound, read_call(inputs, additional)) or bound.why_twice
+            bound.why_twice = self._not_held(bound, inputs, additional) or bound.why_twice
         if bound.why_twice:
             return None
         step, method, weight = HeldStep(task, first=bound.why_twice is None), bound.method, self.weight
@@ -187,16 +187,17 @@ class AttributionLoss(Objective):
         outputs, attributions = shown(explanation.outputs), shown(explanation.attributions)
         return LossTerms(total, shown(value), shown(penalty), outputs, attributions, weight)
 
-    def _not_held(self, bound: Bound, call: Call) -> str:
+    def _not_held(self, bound: Bound, inputs: Inputs, additional: Any) -> str:
         """Why a step on the residual takes second derivatives; "" if it is a held one, or that is still to be tried."""
         if self.double_backward:
             return "double_backward=True asks for it"
-        if any(x.requires_grad for x in call.features):
-            return "the inputs ask for gradients of their own"
         if getattr(bound.method, "layer", None) is not None:
             return "the output of a layer is attributed to"
         if searches_its_graph(bound.model):
             return "DistributedDataParallel looks for unused parameters in the graph"
+        call = read_call(inputs, additional)
+        if any(x.requires_grad for x in call.features):
+            return "the inputs ask for gradients of their own"
         if bound.why_twice is None and not certified(bound.method.model, call).piecewise_linear:
             return "the model is not piecewise linear (certificate.not_piecewise_linear says where)"
         return ""
