@@ -1,12 +1,14 @@
-"""How results show in notebooks and terminals: the one place where a package uses `report`, which comes after it."""
+"""What notebooks and terminals show for a result is drawn by `axiograd.report`, which is loaded only then."""
 
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+from axiograd.errors import MissingExtraError
+
 
 def drawn_by(function: str, drawer: str = "notebook") -> Callable[[Any], Any]:
-    """A method that is this function of a module of `axiograd.report`, loaded when somebody looks."""
+    """A method that is this function of a module of `axiograd.report`."""
 
     def drawn(self: Any) -> Any:
         """What is shown."""
@@ -15,6 +17,15 @@ def drawn_by(function: str, drawer: str = "notebook") -> Callable[[Any], Any]:
     return drawn
 
 
-def shown_by(function: str, drawer: str = "notebook") -> Callable[[Any], str]:
-    """The same for text, such as a `_repr_html_`."""
-    return drawn_by(function, drawer)
+def shown_by(function: str, drawer: str = "notebook") -> Callable[[Any], Any]:
+    """The same for a `_repr_html_`; where a package is missing there is none, and notebooks show the text."""
+    drawn = drawn_by(function, drawer)
+
+    def shown(self: Any) -> Any:
+        """What is shown."""
+        try:
+            return drawn(self)
+        except MissingExtraError:
+            return None
+
+    return shown

@@ -1,126 +1,136 @@
-"""The page in a real browser: opened, read on a phone, in the dark, with hostile names."""
+"""The page in a real browser: opened, toggled, pointed at, on a phone, with hostile names."""
 
+import numpy as np
 import pytest
 import torch
 
 from axiograd.report import Report
-from support.pages import HOSTILE, choose, count, names, ramp
+from axiograd.report.colours import TINT, colour
+from support.pages import HOSTILE, build, ramp
 
 
-def test_it_opens_with_the_story_in_pictures(page):
-    assert page.evaluate("document.title") == "Shapes"
-    assert page.evaluate("document.querySelectorAll('#featured figure').length") == 6
-    assert count(page) == "30 samples"
-    assert len(names(page)) == 12
+@pytest.fixture
+def opened(page, path):
+    page.goto(path.as_uri())
+    page.wait_for_selector(".grid .picture[data-show]")
+    return page
 
 
-def test_a_sample_has_a_page_of_its_own(page):
-    page.evaluate("document.querySelector('.card h3 a').focus()")
-    page.key("Enter")
-    page.wait("document.querySelector('dialog').open")
-    assert page.evaluate("document.querySelector('dialog h2').textContent") == "sample 0"
-    assert page.evaluate("document.querySelectorAll('dialog .multiples figure').length") == 3
-    sums = page.evaluate("[...document.querySelectorAll('dialog tbody tr')].map(r => r.lastElementChild.textContent)")
-    assert sums == ["26.4", "−26.4"]
-    page.key("ArrowRight")  # the slider has the focus
-    assert page.evaluate("document.querySelector('dialog th.chosen').textContent") == "after"
-    page.key("n")
-    page.wait("document.querySelector('dialog h2').textContent === 'sample 1'")
-    assert page.evaluate("location.hash") == "#sample-1"
-    page.key("p")
-    page.wait("document.querySelector('dialog h2').textContent === 'sample 0'")
-    page.key("Escape")
-    # The event that sets the address comes a moment after the dialog is closed.
-    page.wait("!document.querySelector('dialog').open && location.hash === '#samples'")
+def pixel(tab, selector, row, column):
+    """Of a canvas, as [red, green, blue, alpha]."""
+    return tab.eval_on_selector(
+        selector,
+        """(canvas, [row, column]) => {
+          const copy = new OffscreenCanvas(canvas.width, canvas.height).getContext('2d');
+          copy.drawImage(canvas, 0, 0);
+          return [...copy.getImageData(column, row, 1, 1).data];
+        }""",
+        [row, column],
+    )
 
 
-def test_arrow_keys_walk_over_the_pixels(browser, path):
-    browser.resize(1200, 900)
-    browser.open(path, "#sample-3")
-    browser.wait("document.querySelector('dialog').open")
-    browser.evaluate("document.querySelector('dialog .large .picture').focus()")
-    read = []
-    for key in ("ArrowRight", "ArrowRight", "ArrowUp", "ArrowUp", "ArrowUp"):
-        browser.key(key)
-        read.append(browser.evaluate("document.querySelector('dialog .large .readout').textContent").split(":")[0])
-    assert read == [f"row {r}, column {c}" for r, c in ((2, 2), (2, 3), (1, 3), (0, 3), (0, 3))]
-    assert browser.evaluate("location.hash") == "#sample-3"
-    assert browser.complaints == []
+def test_it_opens_on_heat_maps(opened):
+    first = opened.locator(".featured canvas").first.bounding_box()
+    assert first["y"] + first["height"] < 900
+    assert opened.locator(".featured figure").count() == 6
+    assert opened.locator(".count").inner_text() == "30 samples"
 
 
-def test_one_scale_for_all_views(browser, tmp_path):
+def test_toggles_change_view_and_picture(opened):
+    canvas = ".grid .card:first-child .view.chosen canvas"
+    assert pixel(opened, canvas, 0, 0) == [0, 0, 0, 0]  # no attribution leaves the grey image
+    red, green, blue = (int(c) for c in colour(np.array(TINT)))
+    assert pixel(opened, canvas, 3, 3) == pytest.approx([red, green, blue, 255], abs=1)
+    opened.get_by_text("heat map", exact=True).click()
+    assert pixel(opened, canvas, 3, 3) == [110, 38, 4, 255]
+    opened.get_by_text("after", exact=True).first.click()
+    opened.locator(".toggle").get_by_text("after", exact=True).click()
+    assert pixel(opened, canvas, 3, 3) == [8, 48, 107, 255]
+
+
+def test_the_colour_bar_has_the_colours_that_the_pictures_reach(opened):
+    bar = ".colour-bar canvas"
+    assert pixel(opened, bar, 0, 0) == pytest.approx(
+        [*(int(c) for c in colour(torch.tensor(-TINT).numpy())), 255], abs=3
+    )
+    assert pixel(opened, bar, 0, 128)[:3] == pytest.approx([128] * 3, abs=3)
+    opened.get_by_text("heat map", exact=True).click()
+    assert pixel(opened, bar, 0, 0)[:3] == pytest.approx([8, 48, 107], abs=2)
+
+
+def test_pointing_reads_the_value_and_windows_add_up(page, tmp_path):
+    values = torch.randn(1, 8, 8, generator=torch.Generator().manual_seed(0))
+    report = Report("windows", pool=4)
+    report.add_sample("a", values, image=torch.rand(3, 8, 8))
+    page.goto(report.write(tmp_path / "windows.html").as_uri())
+    picture = page.locator(".grid .picture")
+    side = picture.bounding_box()["width"]
+    picture.hover(position={"x": 0.6 * side, "y": 0.6 * side})  # row 4, column 4
+    place, value = page.locator(".grid output").inner_text().split(": ")
+    assert place == "row 4–7, column 4–7"
+    largest = float(values.abs().max())
+    assert float(value.replace("−", "-")) == pytest.approx(float(values[0, 4:, 4:].sum()), abs=16 * 0.008 * largest)
+    page.select_option("select[name=side]", "1")
+    picture.hover(position={"x": 3, "y": 3})
+    assert page.locator(".grid output").inner_text().startswith("row 0, column 0: ")
+
+
+def test_a_chosen_sample_shows_all_views_and_numbers(opened):
+    opened.locator(".card h3 a").first.click()
+    card = opened.locator(".card:target")
+    assert card.locator("figure:visible").count() == 3
+    assert "26.4" in card.inner_text()
+    assert card.locator(".end").all_inner_texts() == ["±3.29", "±3.29"]
+    card.get_by_text("Close").click()
+    assert opened.locator(".card:target").count() == 0
+
+
+def test_one_scale_for_all_views(page, tmp_path):
     report = Report("scales")
     report.add_sample("a", {"weak": torch.ones(2, 2), "strong": 4 * torch.ones(2, 2)})
-    browser.open(report.write(tmp_path / "scales.html"), "#sample-0")
-    ends = "document.querySelector('dialog .ends').textContent"
-    assert browser.evaluate(ends) == "−10+1"
-    browser.evaluate("document.querySelector('.check input').click()")
-    browser.open(tmp_path / "scales.html")
-    browser.evaluate("document.querySelector('.check input').click(); location.hash = 'sample-0'")
-    browser.wait("document.querySelector('dialog').open")
-    assert browser.evaluate(ends) == "−40+4"
+    page.goto(report.write(tmp_path / "scales.html").as_uri() + "#sample-0")
+    page.wait_for_selector(".grid .picture[data-show]")
+    assert page.locator(".end").all_inner_texts() == ["±1", "±4"]
+    page.check("input[name=shared]")
+    assert page.locator(".end").all_inner_texts() == ["±4", "±4"]
 
 
-def test_features_of_a_table_are_bars(browser, tmp_path):
-    report = Report("table")
-    features = [f"feature {i}" for i in range(50)]
-    report.add_sample(
-        "subject", {"a": torch.arange(50.0), "b": -torch.arange(50.0)}, features=features, values=torch.ones(50)
-    )
-    report.add_sample("zero", torch.zeros(50), features=features)
-    browser.resize(390, 844, phone=True)
-    browser.open(report.write(tmp_path / "table.html"))
-    browser.evaluate("document.querySelector('.card').scrollIntoView()")
-    browser.wait("document.querySelector('.bar') !== null")
-    assert browser.evaluate("document.querySelector('.bar').title") == "feature 49 = 1: +49"
-    assert "44 others add up to +946" in browser.evaluate("document.querySelector('.bars').textContent")
-    browser.evaluate("location.hash = 'sample-1'")
-    browser.wait("document.querySelector('dialog').open")
-    assert browser.complaints == []
+def test_finding_and_sorting(opened):
+    opened.select_option("select[name=sort]", "error")
+    names = opened.locator(".card h3 a")
+    assert names.all_inner_texts()[:3] == ["sample 4", "sample 9", "sample 14"]
+    opened.select_option("select[name=sort]", "score")
+    assert names.first.inner_text() == "sample 29"
+    opened.fill("input[name=find]", "sample 2")
+    assert opened.locator(".count").inner_text() == "12 of 30 samples"
 
 
-def test_headers_sort_their_table(page):
-    rows = "[...document.querySelectorAll('#section-0 tbody tr')].map(r => r.cells[0].textContent)"
-    for order in (["b", "a", "c"], ["c", "a", "b"]):
-        page.evaluate("document.querySelectorAll('#section-0 th button')[1].click()")
-        assert page.evaluate(rows) == order
-    assert page.evaluate("document.querySelectorAll('#section-0 th')[1].getAttribute('aria-sort')") == "descending"
+def test_pictures_are_painted_when_they_come_near(page, tmp_path):
+    page.goto(build(200, 2).write(tmp_path / "many.html").as_uri())
+    page.wait_for_selector(".grid .picture[data-show]")
+    assert 0 < page.locator(".grid .picture[data-show]").count() < 100
+    last = page.locator(".grid .card").last
+    last.scroll_into_view_if_needed()
+    page.wait_for_selector(".grid .card:last-child .picture[data-show]")
 
 
 @pytest.mark.parametrize("width", [390, 320])
-def test_a_phone_needs_no_sideways_scrolling(browser, path, width):
-    browser.resize(width, 844, phone=True)
-    browser.open(path)
-    assert browser.evaluate("document.documentElement.scrollWidth") == width
-    browser.evaluate("location.hash = 'sample-0'")
-    browser.wait("document.querySelector('dialog').open")
-    assert browser.evaluate("document.querySelector('dialog').scrollWidth") <= width
-    assert browser.complaints == []
+def test_a_phone_needs_no_sideways_scrolling(page, path, tmp_path, width):
+    page.set_viewport_size({"width": width, "height": 844})
+    table = Report("table")
+    for i in range(6):
+        table.add_sample(f"row {i}", torch.arange(12.0) - i, features=[f"feature {j}" for j in range(12)], base=1.0)
+    for address in (path.as_uri(), f"{path.as_uri()}#sample-0", table.write(tmp_path / "table.html").as_uri()):
+        page.goto(address)
+        assert page.evaluate("document.documentElement.scrollWidth") == width
 
 
-def test_dark_where_the_system_is_dark(browser, path):
-    shades = []
-    for dark in (False, True):
-        browser.resize(800, 600, dark=dark)
-        browser.open(path)
-        shades.append(browser.evaluate("getComputedStyle(document.body).backgroundColor"))
-    assert shades == ["rgb(251, 250, 248)", "rgb(22, 24, 27)"]
-
-
-def test_hostile_names_are_shown_and_do_nothing(browser, tmp_path, violated):
-    report = Report(HOSTILE[0], lead=HOSTILE[1], certificate={HOSTILE[2]: violated}, command=HOSTILE[3])
+def test_hostile_names_are_shown_and_do_nothing(page, tmp_path, refused):
+    report = Report(HOSTILE[0], lead=HOSTILE[1], certificate={HOSTILE[2]: refused}, command=HOSTILE[3])
     for i, text in enumerate(HOSTILE):
-        report.add_sample(
-            text, {text: ramp(), HOSTILE[i - 1]: ramp()}, label=text, prediction=HOSTILE[i - 1], details={text: text},
-            featured=True,
-        )  # fmt: skip
+        views = {text: ramp(), HOSTILE[i - 1]: ramp()}
+        report.add_sample(text, views, label=text, prediction=HOSTILE[i - 1], details={text: text}, featured=True)
         report.add_sample(text, torch.ones(2), features=[text, "b"])
-    browser.resize(1200, 900)
-    browser.open(report.write(tmp_path / "hostile.html"), "#sample-1")
-    browser.evaluate("document.querySelector('dialog').close(); document.querySelector('.card').scrollIntoView()")
-    browser.wait("document.querySelector('.card canvas') !== null")
-    assert names(browser) == [text for text in HOSTILE for _ in range(2)]
-    choose(browser, "Class", HOSTILE[1])
-    assert count(browser) == "2 of 8 samples"
-    assert browser.evaluate("document.querySelectorAll('img[src=x], [onload], [onerror]').length") == 0
-    assert browser.complaints == []
+    page.goto(report.write(tmp_path / "hostile.html").as_uri() + "#sample-1")
+    assert page.locator(".card h3 a").all_text_contents() == [text for text in HOSTILE for _ in range(2)]
+    assert page.locator("img[src=x], [onload], [onerror]").count() == 0

@@ -156,7 +156,7 @@ class Album:
                 self._turn(story)
             rows = [{key.replace("_", " "): value for key, value in cost.items()} for cost in costs]
             first = cast("Report", self._first)
-            first.add_table("What each method cost", rows, section="Cost", note="Measured in this run.")
+            first.add_table("What each method cost", rows, note="Measured in this run.")
             self.pages.insert(0, first.write(folder / page_name(1)))
             files["report"] = str(self.pages[0])
             files["pages"] = [str(page) for page in self.pages]

@@ -2,13 +2,7 @@
 
 from axiograd.report.arrays import bounding_box as bounding_box
 from axiograd.report.canvas import save as save
-from axiograd.report.charts import (
-    convergence_plot as convergence_plot,
-    feature_bars as feature_bars,
-    masking_plot as masking_plot,
-    training_plot as training_plot,
-)
-from axiograd.report.heatmaps import before_after as before_after, compare as compare, heatmap as heatmap
+from axiograd.report.figures import compare as compare, feature_bars as feature_bars, heatmap as heatmap
 from axiograd.report.notebook import (
     axiom_report_html as axiom_report_html,
     certificate_html as certificate_html,

@@ -1,5 +1,7 @@
-"""Tensors become arrays that can be drawn: channels reduced, scale found, images brought to [0, 1]."""
+"""Tensors become arrays that can be drawn: channels reduced, scale found, images brought to [0, 1], files of pixels."""
 
+import base64
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -9,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from axiograd._extras import optional
 from axiograd.errors import ConfigurationError, InputError, NotFiniteError
 from axiograd.report.colours import CLIP
 
@@ -35,17 +38,6 @@ def to_array(values: Any, what: str = "attribution") -> Array:
     return array
 
 
-def spoken(values: Any) -> list[str]:
-    """Values of features as they stand beside their names: words as they are, numbers with four digits.
-
-    >>> spoken(["male", 39.0]), spoken(torch.tensor([0.123456]))
-    (['male', '39'], ['0.1235'])
-    """
-    if isinstance(values, list | tuple) and any(isinstance(value, str) for value in values):
-        return [value if isinstance(value, str) else f"{value:.4g}" for value in values]
-    return [f"{value:.4g}" for value in to_array(values, "values").ravel()]
-
-
 def to_map(values: Any, channels: Channels = "sum") -> Array:
     """One number per pixel, [height, width]; the channels of [channels, height, width] are summed or averaged.
 
@@ -68,16 +60,12 @@ def window_sums(values: Array, size: int) -> Array:
     >>> window_sums(np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]), 2).tolist()
     [[12.0, 9.0]]
     """
-    if size == 1:
-        return values
     rows = np.add.reduceat(values, np.arange(0, values.shape[0], size), axis=0)
     return np.asarray(np.add.reduceat(rows, np.arange(0, values.shape[1], size), axis=1), dtype=np.float64)
 
 
 def in_windows(values: Array, size: int) -> Array:
     """A map of the same shape in which each pixel shows its window's sum."""
-    if size == 1:
-        return values
     sums = window_sums(values, size).repeat(size, axis=0).repeat(size, axis=1)
     return sums[: values.shape[0], : values.shape[1]]
 
@@ -131,6 +119,23 @@ def to_image(image: Any) -> Array:
     if low < 0 or high > 1:
         array = (array - low) / (high - low) if high > low else np.full_like(array, 0.5)
     return np.broadcast_to(np.moveaxis(array, 0, -1), (*array.shape[1:], _RGB))
+
+
+def png(pixels: Array) -> bytes:
+    """A PNG file of grey levels or RGB in [0, 1]."""
+    image = optional("PIL.Image", "plots", "drawing pictures", package="pillow")
+    file = io.BytesIO()
+    image.fromarray((np.asarray(pixels) * 255).round().astype(np.uint8)).save(file, format="PNG", optimize=True)
+    return file.getvalue()
+
+
+def data_uri(pixels: Array) -> str:
+    """The PNG file as an address that a page can hold.
+
+    >>> data_uri(np.zeros((2, 2, 3)))[:30]
+    'data:image/png;base64,iVBORw0K'
+    """
+    return "data:image/png;base64," + base64.b64encode(png(pixels)).decode()
 
 
 def bounding_box(mask: Any) -> tuple[int, int, int, int] | None:

@@ -4,8 +4,7 @@ import io
 import os
 import textwrap
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -78,12 +77,6 @@ def plain_chart(axes: Any, *, x_label: str = "", y_label: str = "", grid: str = 
             write_text(setter(label, fontsize=NORMAL, color=INK))
 
 
-def legend(axes: Any, **options: Any) -> None:
-    drawn = axes.legend(fontsize=SMALL, frameon=False, labelcolor=INK, **options)
-    for text in drawn.get_texts():
-        write_text(text)
-
-
 def picture_axes(axes: Any) -> None:
     axes.set_xticks([])
     axes.set_yticks([])
@@ -102,28 +95,8 @@ def render(figure: Any, kind: str = ".png", dpi: int = 200) -> bytes:
     with mpl.rc_context({"pdf.fonttype": 42, "svg.hashsalt": "axiograd"}), warnings.catch_warnings():
         # Names have letters that the font lacks; it draws boxes for them, and the page has the names.
         warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
-        if kind == ".png" and hasattr(figure.canvas, "print_png"):
-            with _laid_out(figure, dpi):
-                figure.canvas.print_png(buffer)
-        else:
-            figure.savefig(buffer, format=kind[1:], dpi=dpi, metadata=undated[kind])
+        figure.savefig(buffer, format=kind[1:], dpi=dpi, metadata=undated[kind])
     return buffer.getvalue()
-
-
-@contextmanager
-def _laid_out(figure: Any, dpi: int) -> Iterator[None]:
-    """The figure laid out at this resolution; `savefig` would draw everything twice for that."""
-    engine, before = figure.get_layout_engine() if figure.axes else None, figure.dpi
-    figure.dpi = dpi
-    if engine is not None:
-        engine.execute(figure)
-        figure.set_layout_engine("none")
-    try:
-        yield
-    finally:
-        figure.dpi = before
-        if engine is not None:
-            figure.set_layout_engine(engine)
 
 
 def save(figure: Any, path: Destination, *, dpi: int = 200) -> Any:

@@ -1,206 +1,161 @@
-"""Charts: features with their names, masking curves, convergence, training."""
+"""What bars, waterfalls and overviews of features show; pages, notebooks and figures draw it."""
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from torch import Tensor
 
 from axiograd.errors import InputError
-from axiograd.report import canvas
-from axiograd.report.arrays import spoken, to_array
-from axiograd.report.colours import LINES
+from axiograd.report.arrays import Array, to_array
 
-POSITIVE, NEGATIVE = "#d9691a", "#2a72b5"
-_MARKERS = "osD^vPX*"
+#: Points of an overview: more of them hide each other.
+_POINTS = 300
+#: Of the colours of an overview, for a feature's smallest and its largest value; not those of for and against.
+_LOW, _HIGH = np.array([88.0, 185.0, 160.0]), np.array([118.0, 42.0, 131.0])
 
 
-def feature_bars(
-    attribution: Any,
-    names: Sequence[str] | None = None,
-    *,
-    values: Any = None,
-    top: int = 15,
-    title: str | None = None,
-    note: str = "",
-    path: canvas.Destination = None,
-) -> Any:
-    """One bar per feature, the largest first; of a batch [batch, features], the mean of |attribution|.
+@dataclass(frozen=True)
+class Bar:
+    """A bar from `left` to `left + width`, in per cent of the chart; `kind` is its class in the style sheet."""
 
-    ``values`` are numbers, or words. What does not fit into ``top`` bars is added up: in one last bar, or for a batch
-    in the note below.
+    name: str
+    value: float
+    kind: str
+    left: float
+    width: float
 
-    >>> import torch
-    >>> figure = feature_bars(torch.tensor([0.5, -2.0, 0.1]), ["age", "income", "height"], top=2)
-    >>> [t.get_text() for t in figure.axes[0].get_yticklabels()]
-    ['income', 'age', '1 other']
+
+@dataclass(frozen=True)
+class Strip:
+    """A feature of an overview: for every sample (x in per cent, y in pixels, colour, what the pointer shows)."""
+
+    name: str
+    mean: float
+    points: list[tuple[float, float, str, str]]
+
+
+def plain(value: Any, *, signed: bool = False) -> str:
+    """A number with four digits, or yes and no with a sign; words as they are.
+
+    >>> plain(0.123456), plain(-1e-7), plain(2.0, signed=True), plain(True), plain(None), plain("KPM"), plain(1234567)
+    ('0.1235', '−1e−7', '+2', '✓ yes', '–', 'KPM', '1,234,567')
     """
-    array = to_array(attribution)
-    averaged = array.ndim > 1
-    numbers = np.abs(array).reshape(len(array), -1).mean(0) if averaged else np.atleast_1d(array)
-    labels = [f"feature {i}" for i in range(numbers.size)] if names is None else [str(n) for n in names]
-    if len(labels) != numbers.size:
-        raise InputError(f"{len(labels)} names for {numbers.size} features: expected one each.")
-    if values is not None and not averaged:
-        labels = [f"{n} = {v}" for n, v in zip(labels, spoken(values), strict=True)]
+    if isinstance(value, Tensor | np.generic) and math.prod(value.shape) == 1:
+        value = value.item()
+    if value is None:
+        return "–"
+    if isinstance(value, bool):
+        return "✓ yes" if value else "✗ no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if not isinstance(value, float):
+        return str(value)
+    written = f"{value:{'+' if signed and value else ''}.4g}"
+    return written.replace("e-0", "e-").replace("-", "−")
+
+
+def labelled(names: Sequence[str] | None, values: Any, count: int) -> list[str]:
+    """The names of features, with their values where there are some.
+
+    >>> labelled(["sex", "age"], ["male", 39.0], 2), labelled(None, None, 1)
+    (['sex = male', 'age = 39'], ['feature 0'])
+    """
+    labels = [f"feature {i}" for i in range(count)] if names is None else [str(name) for name in names]
+    given = labels if values is None else list(values)
+    if {len(labels), len(given)} != {count}:
+        raise InputError(f"{len(labels)} names and {len(given)} values for {count} features: expected one each.")
+    return labels if values is None else [f"{n} = {plain(v)}" for n, v in zip(labels, given, strict=True)]
+
+
+def largest_first(labels: Sequence[str], numbers: Array, top: int) -> tuple[list[str], list[float]]:
+    """The `top` largest, and what the others add up to.
+
+    >>> largest_first(["a", "b", "c"], np.array([1.0, -3.0, 0.5]), 1)
+    (['b', '2 others'], [-3.0, 1.5])
+    """
     order = np.argsort(-np.abs(numbers), kind="stable")
     kept, rest = order[:top], order[top:]
-    others = f"{rest.size} other{'s' if rest.size > 1 else ''}" if rest.size else ""
-    shown, ticks = [float(numbers[i]) for i in kept], [labels[i] for i in kept]
-    if others and not averaged:
-        shown, ticks = [*shown, float(numbers[rest].sum())], [*ticks, others]
-
-    figure = canvas.new_figure(5.4, 0.9 + 0.24 * max(len(shown), 3))
-    axes = figure.subplots()
-    places = np.arange(len(shown))
-    bars = axes.barh(places, shown, height=0.68, color=[POSITIVE if v >= 0 else NEGATIVE for v in shown])
-    axes.set_ylim(-0.6, max(len(shown), 3) - 0.4)
-    if others and not averaged:
-        bars[-1].set_alpha(0.45)
-    axes.set_yticks(places, ticks)
-    for tick in axes.get_yticklabels():
-        canvas.write_text(tick)
-    axes.invert_yaxis()
-    axes.axvline(0, color=canvas.QUIET, linewidth=0.7)
-    canvas.plain_chart(axes, x_label="mean |attribution|" if averaged else "attribution", grid="x")
-    axes.tick_params(axis="y", labelsize=canvas.NORMAL, labelcolor=canvas.INK, length=0)
-    low, high = min(*shown, 0.0), max(*shown, 0.0)
-    if low == high:
-        low, high = -1.0, 1.0
-    margin = 0.3 * (high - low)  # for the numbers, also where long names leave little width
-    axes.set_xlim(low - (margin if low < 0 else 0), high + (margin if high > 0 else 0))
-    for place, value in zip(places, shown, strict=True):
-        axes.annotate(
-            f"{value:.3g}" if averaged or value == 0 else f"{value:+.3g}".replace("-", "−"),
-            (value, place),
-            xytext=(3 if value >= 0 else -3, 0),
-            textcoords="offset points",
-            va="center",
-            ha="left" if value >= 0 else "right",
-            fontsize=canvas.SMALL,
-            color=canvas.QUIET,
-        )
-    canvas.title_figure(figure, title)
-    remainder = f"{others} add up to {numbers[rest].sum():.3g}" if others and averaged else ""
-    if notes := [part for part in (f"mean over {len(array)} samples" if averaged else "", remainder, note) if part]:
-        canvas.note_figure(figure, notes)
-    return canvas.save(figure, path)
+    names, values = [labels[i] for i in kept], numbers[kept].tolist()
+    if rest.size:
+        names.append(f"{rest.size} other{'s' if rest.size > 1 else ''}")
+        values.append(float(numbers[rest].sum()))
+    return names, values
 
 
-def masking_plot(curves: Mapping[str, Any], *, title: str | None = None, path: canvas.Destination = None) -> Any:
-    """One panel per masking metric, one line per method, the area below each in its legend.
+def bars(labels: Sequence[str], numbers: Any, *, top: int = 8, base: float | None = None) -> list[Bar]:
+    """A bar per feature from zero; or from a base on, each from where the one before ended: a waterfall.
 
-    ``curves`` is what `axiograd.metrics.masking_curves` gives, {"KPM": curve, …}, or one such mapping per method.
-
-    >>> import torch
-    >>> from axiograd.metrics import masking_curves
-    >>> weights, x = torch.tensor([3.0, -2.0, 1.0]), torch.ones(1, 3)
-    >>> curves = masking_curves(lambda x: x @ weights, x, x * weights, metrics=("KPM", "KNM"), masking="zero")
-    >>> [axes.get_title() for axes in masking_plot({"X-Gradient": curves}).axes]
-    ['KPM ↑', 'KNM ↓']
+    >>> [(bar.name, bar.left, bar.width) for bar in bars(["a", "b"], [1.0, -3.0])]
+    [('b', 0.0, 75.0), ('a', 75.0, 25.0)]
+    >>> [(bar.name, bar.value) for bar in bars(["a", "b"], [1.0, -3.0], base=4.0)]
+    [('base', 4.0), ('b', -3.0), ('a', 1.0), ('score', 2.0)]
     """
-    if not curves:
-        raise InputError("masking_plot needs at least one curve.")
-    nested = all(isinstance(c, Mapping) for c in curves.values())
-    methods: Mapping[str, Mapping[str, Any]] = curves if nested else {"": curves}
-    metrics = list(dict.fromkeys(m for each in methods.values() for m in each))
-    figure = canvas.new_figure(max(2.5 * len(metrics) + 0.3, 3.4), 2.7)
-    panels = figure.subplots(1, len(metrics), squeeze=False)[0]
-    for axes, metric in zip(panels, metrics, strict=True):
-        for index, (method, each) in enumerate(methods.items()):
-            if metric not in each:
-                continue
-            curve = each[metric]
-            x, y = to_array(curve.fractions, "fractions"), to_array(curve.curve, "curve")
-            style = LINES[index % len(LINES)]
-            area = f"{float(curve.area):.2f}"
-            axes.plot(
-                x, y, color=style, linewidth=1.5, marker=_MARKERS[index % len(_MARKERS)], markersize=3,
-                label=f"{method}  {area}" if method else f"area {area}",
-            )  # fmt: skip
-            error = getattr(curve, "curve_standard_error", None)
-            if error is not None:
-                spread = np.nan_to_num(np.asarray(error, dtype=float))
-                axes.fill_between(x, y - spread, y + spread, color=style, alpha=0.15, linewidth=0)
-        axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
-        label = "accuracy (%)" if metric in {"KAM", "RAM"} else "target logit"
-        canvas.plain_chart(axes, x_label="features kept", y_label=label)
-        canvas.title_axes(axes, f"{metric} ↓" if metric in {"KNM", "RAM"} else f"{metric} ↑")
-        canvas.legend(axes, handlelength=1.4)
-    canvas.title_figure(figure, title)
-    canvas.note_figure(figure, ["shaded: ± standard error", "arrow: the better direction"])
-    return canvas.save(figure, path)
+    array = to_array(numbers)
+    names, values = largest_first(labels, array, top)
+    kinds = ["positive" if value >= 0 else "negative" for value in values]
+    if len(array) > top:
+        kinds[-1] += " rest"
+    starts = [0.0] * len(values)
+    if base is not None:
+        ends = (base + np.cumsum([0.0, *values])).tolist()
+        names, values, kinds = ["base", *names, "score"], [base, *values, ends[-1]], ["total", *kinds, "total"]
+        starts = [base, *ends]
+    stops = [
+        start + (0.0 if kind == "total" else value) for start, value, kind in zip(starts, values, kinds, strict=True)
+    ]
+    low, high = min(*starts, *stops), max(*starts, *stops)
+    whole = (high - low) or 1.0
+    return [
+        Bar(name, value, kind, 100 * (min(start, stop) - low) / whole, 100 * abs(stop - start) / whole)
+        for name, value, kind, start, stop in zip(names, values, kinds, starts, stops, strict=True)
+    ]
 
 
-def convergence_plot(
-    errors: Mapping[str, Mapping[int, float]],
-    *,
-    y_label: str = "mean absolute relative difference (%)",
-    title: str | None = None,
-    path: canvas.Destination = None,
-) -> Any:
-    """How far each method is from the exact attribution after so many gradients, both on logarithmic axes.
+def overview(names: Sequence[str], attributions: Any, cells: Sequence[Sequence[Any]], *, top: int = 10) -> list[Strip]:
+    """What each feature adds in every sample, the feature with the largest mean |attribution| first: a beeswarm.
 
-    >>> figure = convergence_plot({"Integrated Gradients": {1: 40.0, 8: 5.0, 64: 0.6}, "X-Gradient": {1: 1e-5}})
+    Points are coloured by the value of the feature, grey where it is a word.
+
+    >>> strips = overview(["age", "sex"], [[1.0, 0.0], [-1.0, 0.5]], [[30, "f"], [50, "m"]])
+    >>> strips[0].name, strips[0].points[0]
+    ('age', (100.0, 18, '#58b9a0', 'age = 30: +1'))
     """
-    if not errors or not all(errors.values()):
-        raise InputError("convergence_plot needs {'method': {gradients: error, …}, …}.")
-    figure = canvas.new_figure(4.6, 3.0)
-    axes = figure.subplots()
-    positive = [float(e) for curve in errors.values() for e in curve.values() if e > 0]
-    # A logarithmic axis has no zero: an exact answer sits on the floor.
-    floor = min(positive, default=1.0) / 3
-    for index, (name, curve) in enumerate(errors.items()):
-        steps = sorted(curve)
-        numbers = [max(float(curve[s]), floor) for s in steps]
-        marker = _MARKERS[index % len(_MARKERS)]
-        axes.plot(
-            steps, numbers, color=LINES[index % len(LINES)], linewidth=1.5, marker=marker, markersize=4, label=name
-        )
-    axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    canvas.plain_chart(axes, x_label="gradients computed per sample", y_label=y_label)
-    canvas.legend(axes)
-    canvas.title_figure(figure, title)
-    if any(float(e) <= 0 for curve in errors.values() for e in curve.values()):
-        canvas.note_figure(figure, ["differences of exactly zero are drawn on the floor"])
-    return canvas.save(figure, path)
+    array = to_array(attributions)
+    rows = np.unique(np.linspace(0, len(array) - 1, min(len(array), _POINTS)).astype(int))
+    limit = float(np.abs(array).max()) or 1.0
+    means = np.abs(array).mean(0)
+    strips = []
+    for i in np.argsort(-means, kind="stable")[:top]:
+        column = [cells[row][i] for row in rows]
+        tints = _tints(column)
+        crowd: dict[int, int] = {}
+        points = []
+        for row, cell, tint in zip(rows, column, tints, strict=True):
+            value = float(array[row, i])
+            x = 50 + 50 * value / limit
+            # Those at the same place stand above and below each other in turn.
+            place = crowd[round(x)] = crowd.get(round(x), 0) + 1
+            y = 18 + min(place // 2 * 2.5, 15) * (-1) ** place
+            points.append(
+                (
+                    round(x, 2),
+                    round(y, 1) if place > 1 else 18,
+                    tint,
+                    f"{names[i]} = {plain(cell)}: {plain(value, signed=True)}",
+                )
+            )
+        strips.append(Strip(names[i], float(means[i]), points))
+    return strips
 
 
-def training_plot(
-    history: Mapping[str, Sequence[float]],
-    *,
-    steps: Sequence[float] | None = None,
-    panels: Sequence[Sequence[str]] | None = None,
-    x_label: str = "epoch",
-    title: str | None = None,
-    path: canvas.Destination = None,
-) -> Any:
-    """What a training run measured, one panel per group of quantities (by default: one each).
-
-    >>> figure = training_plot({"task loss": [1.0, 0.5], "accuracy": [40.0, 80.0]})
-    >>> [axes.get_title() for axes in figure.axes]
-    ['task loss', 'accuracy']
-    """
-    if not history:
-        raise InputError("training_plot needs {'quantity': [value per step, …], …}.")
-    groups = [[name] for name in history] if panels is None else [list(p) for p in panels]
-    figure = canvas.new_figure(max(2.6 * len(groups) + 0.2, 3.4), 2.4)
-    drawn = figure.subplots(1, len(groups), squeeze=False)[0]
-    for axes, group in zip(drawn, groups, strict=True):
-        for index, name in enumerate(group):
-            y = np.asarray([float(v) for v in history[name]])
-            x = np.arange(1, len(y) + 1) if steps is None else np.asarray(steps, dtype=float)
-            # One point has no line: show it as a mark.
-            axes.plot(
-                x, y, color=LINES[index % len(LINES)], linewidth=1.6, marker="o" if len(y) == 1 else None,
-                markersize=4, label=name,
-            )  # fmt: skip
-        canvas.plain_chart(axes, x_label=x_label)
-        axes.xaxis.get_major_locator().set_params(integer=True)
-        if len(group) > 1:
-            canvas.legend(axes, handlelength=1.4)
-        canvas.title_axes(axes, group[0] if len(group) == 1 else "")
-    canvas.title_figure(figure, title)
-    return canvas.save(figure, path)
+def _tints(column: Sequence[Any]) -> list[str]:
+    try:
+        numbers = np.array([float(cell) for cell in column])
+    except (TypeError, ValueError):
+        return ["#8a8f96"] * len(column)
+    low, high = np.nanmin(numbers), np.nanmax(numbers)
+    shares = np.nan_to_num((numbers - low) / ((high - low) or 1.0))
+    return ["#{:02x}{:02x}{:02x}".format(*(_LOW + share * (_HIGH - _LOW)).round().astype(int)) for share in shares]

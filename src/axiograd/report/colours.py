@@ -29,6 +29,8 @@ TINT = 0.5
 #: Colours stop getting stronger above this percentile of |attribution|, so that one outlier does not fade all others.
 CLIP = 99.5
 
+#: Bars for and against.
+POSITIVE, NEGATIVE = "#d9691a", "#2a72b5"
 #: Lines of one chart, in this order; chosen to differ in lightness too, so that a grey print keeps them apart.
 LINES: tuple[str, ...] = ("#135fa7", "#e06a10", "#3f8f6b", "#7a4fa3", "#6b6f76", "#c2a31d", "#b8336a", "#35b5c4")
 
@@ -47,6 +49,17 @@ def colour(values: NDArray[Any]) -> NDArray[np.uint8]:
     position = np.clip(values, -1, 1)
     channels = [np.interp(position, np.linspace(-1, 1, len(anchors)), anchors[:, c]) for c in range(3)]
     return np.stack(channels, axis=-1).round().astype(np.uint8)
+
+
+def overlay(values: NDArray[Any], image: NDArray[Any]) -> NDArray[np.float64]:
+    """The grey image with each pixel tinted as strongly as its value, in [−1, 1], is large.
+
+    >>> overlay(np.zeros((1, 1)), np.full((1, 1, 3), 0.5)).tolist()
+    [[[0.5, 0.5, 0.5]]]
+    """
+    opacity = np.minimum(np.abs(values), 1)[..., None]
+    tint = colour(np.sign(values) * TINT) / 255
+    return np.asarray((1 - opacity) * image.mean(-1, keepdims=True) + opacity * tint, dtype=np.float64)
 
 
 def matplotlib_map(*, positive_only: bool = False) -> Any:

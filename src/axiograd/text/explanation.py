@@ -58,7 +58,7 @@ class TextExplanation:
 
     _repr_html_ = shown_by("text_html", "texts")
     #: The coloured text as an image that needs no style sheet.
-    to_svg = shown_by("text_svg", "texts")
+    to_svg = drawn_by("text_svg", "texts")
     __rich__ = drawn_by("text_rich", "texts")
 
     @property
