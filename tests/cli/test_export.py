@@ -48,10 +48,6 @@ def test_a_file_with_everything_in_it(tmp_path):
     assert said.code == 0
     assert "degree 1, exact" in said.out
     assert "'cat' to 'owl'" in said.out
-    content = bytearray(file.read_bytes())
-    content[len(content) // 2] ^= 1
-    (tmp_path / "changed.onnx").write_bytes(content)
-    assert axiograd("check", tmp_path / "changed.onnx").code in {1, 3}
 
 
 def test_the_file_takes_images_of_the_size_that_its_card_names(tmp_path):

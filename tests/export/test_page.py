@@ -1,11 +1,11 @@
 """The live page in a browser: photos dropped, chosen and filmed; its numbers against PyTorch's."""
 
+import base64
 import json
 import math
-import os
 import shutil
 import tarfile
-from pathlib import Path
+import time
 
 import numpy as np
 import onnxruntime
@@ -15,26 +15,28 @@ from PIL import Image
 from torch import nn
 
 import axiograd
-from axiograd.datasets import SQUEEZENET, Preprocess
+from axiograd.datasets import Preprocess
 from axiograd.datasets.images import as_rgb
 from axiograd.errors import ConfigurationError, DataMissingError, InputError, StorageError
 from axiograd.export import page as pages
-from support.chromium import CHROMIUM, Browser
-from support.pages import set_slider
 from support.served import onnxruntime_web, served
 
 HOW = Preprocess(resize=36, crop=32, mean=(0.5, 0.4, 0.3))
 NAMES = ("cat", "<b>dog</b>", "owl", "hen", "fox", "elk", "asp")
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    if CHROMIUM is None:
-        pytest.skip("no chromium on this machine (Debian: apt install chromium)")
-    camera = "--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"
-    browser = Browser(tmp_path_factory.mktemp("profile"), *camera)
-    yield browser
-    browser.close()
+#: A drop as a mouse makes it.
+DROP = """([name, content]) => {
+  const bytes = Uint8Array.from(atob(content), c => c.charCodeAt(0)), data = new DataTransfer();
+  data.items.add(new File([bytes], name, { type: "image/png" }));
+  for (const type of ["dragover", "drop"]) {
+    document.body.dispatchEvent(new DragEvent(type, { dataTransfer: data, bubbles: true, cancelable: true }));
+  }
+}"""
+STATE = """() => JSON.stringify({
+  output: [...live.last.output], attribution: [...live.last.attribution], gap: live.last.gap,
+  explained: live.explained, score: +$("score").dataset.value, shown: +$("gap").dataset.value,
+  rows: rows.filter(r => !r.hidden).map(
+    r => [+r.dataset.index, +r.dataset.value, r.firstChild.textContent, r.getAttribute("aria-checked")]),
+})"""
 
 
 @pytest.fixture(scope="module")
@@ -61,43 +63,35 @@ def photo(tmp_path_factory):
 
 
 @pytest.fixture
-def page(browser, folder):
+def live(folder, page):
     with served(folder) as address:
-        open_page(browser, address)
-        yield browser
-        browser.call("Page.navigate", url="about:blank")
+        page.goto(address)
+        until(page, "document.documentElement.dataset.state === 'ready'")
+        yield page
+        page.goto("about:blank")
 
 
-def open_page(browser, address):
-    browser.resize(1100, 900)
-    browser.allowed = (address, "data:", "about:", "blob:")
-    browser.complaints.clear()
-    browser.call("Page.navigate", url=address)
-    browser.wait("document.documentElement?.dataset.state === 'ready'", 120)
+def until(page, condition, seconds=120):
+    """Wait in Python: the page's policy forbids to evaluate what Playwright would put into it."""
+    end = time.monotonic() + seconds
+    while not page.evaluate(condition):
+        assert time.monotonic() < end, condition
+        page.wait_for_timeout(50)
 
 
 def drop(page, path):
-    """What a person does with the mouse."""
-    data = {"items": [], "files": [str(path)], "dragOperationsMask": 1}
-    for kind in ("dragEnter", "dragOver", "drop"):
-        page.call("Input.dispatchDragEvent", type=kind, x=200, y=300, data=data)
+    page.evaluate(DROP, [path.name, base64.b64encode(path.read_bytes()).decode()])
 
 
 def settle(page, after=0):
     """Wait until everything that was asked has been answered."""
     done = f"live.number > {after} && !live.busy && !live.again && document.documentElement.dataset.state === 'done'"
-    page.wait(done, 120)
+    until(page, done)
 
 
 def answer(page):
     """Everything that the page has been told, and the numbers that it shows."""
-    text = page.evaluate(
-        "JSON.stringify({output: [...live.last.output], attribution: [...live.last.attribution], gap: live.last.gap,"
-        "explained: live.explained, score: +$('score').dataset.value, shown: +$('gap').dataset.value,"
-        "rows: rows.filter(r => !r.hidden).map(r => [+r.dataset.index, +r.dataset.value, r.firstChild.textContent,"
-        "r.getAttribute('aria-checked')])})"
-    )
-    return json.loads(text)
+    return json.loads(page.evaluate(STATE))
 
 
 def expected(model, how, path, target=None):
@@ -108,198 +102,154 @@ def expected(model, how, path, target=None):
     return output[0].numpy(), axiograd.XGradient(model).attribute(x, target=chosen).numpy().ravel(), chosen
 
 
-def ties(model, how, path, chosen, shifts=16):
-    """How far PyTorch's own attributions move, number by number, when rounding decides which gate of a tie opens."""
-    torch.manual_seed(0)
-    x = how(Image.open(path).convert("RGB"))[None]
-    method = axiograd.XGradient(model)
-    before = method.attribute(x, target=chosen)
-    moved = [method.attribute(x + 1e-6 * x * torch.randn_like(x), target=chosen) - before for _ in range(shifts)]
-    return torch.stack(moved).abs().amax(0).numpy().ravel()
-
-
-def agree(found, wanted, tolerance=1e-5, tied=0.0):
+def agree(found, wanted, tolerance=1e-5):
     output, attribution, chosen = wanted
     assert found["explained"] == chosen
-    np.testing.assert_allclose(found["output"], output, rtol=0, atol=tolerance * np.abs(output).max())
-    off, allowed = np.abs(np.array(found["attribution"]) - attribution), tolerance * np.abs(attribution).max()
-    assert (off <= allowed + 4 * tied).all()
-    assert (off > allowed).mean() < 0.01  # behind a gate or two, not all over the picture
+    for key, numbers in (("output", output), ("attribution", attribution)):
+        np.testing.assert_allclose(found[key], numbers, rtol=0, atol=tolerance * np.abs(numbers).max())
     assert found["shown"] == found["gap"]
     assert abs(found["gap"]) < tolerance * np.abs(attribution).sum()
     assert math.isclose(found["score"], output[chosen], rel_tol=1e-4)
     assert [row[0] for row in found["rows"][:5]] == np.argsort(-output)[:5].tolist()
 
 
-def test_a_dropped_photo_gives_pythons_numbers(page, net, photo):
-    drop(page, photo)
-    settle(page)
-    found = answer(page)
+def test_a_dropped_photo_gives_pythons_numbers_for_any_class(live, net, photo):
+    drop(live, photo)
+    settle(live)
+    found = answer(live)
     agree(found, expected(net, HOW, photo))
     assert found["rows"][0][2:] == [NAMES[found["explained"]], "true"]
-    assert page.complaints == []
+    live.locator("#classes [role=radio]").first.press("ArrowDown")
+    settle(live, 1)
+    second = answer(live)["rows"][1]
+    assert second[3] == "true"
+    agree(answer(live), expected(net, HOW, photo, second[0]))
+    live.fill("#other", "owl")
+    live.press("#other", "Enter")
+    settle(live, 2)
+    agree(answer(live), expected(net, HOW, photo, 2))
+    live.fill("#other", "yeti")
+    live.press("#other", "Enter")
+    assert "no class yeti" in live.inner_text("#status")
 
 
-def test_a_large_photo_gives_the_numbers_of_onnxruntime_elsewhere(page, folder, tmp_path):
+def test_a_large_photo_gives_the_numbers_of_onnxruntime_elsewhere(live, folder, tmp_path):
     coarse = np.random.default_rng(1).integers(0, 256, (7, 9, 3), dtype=np.uint8)
     Image.fromarray(coarse).resize((640, 480)).save(tmp_path / "large.png")
-    drop(page, tmp_path / "large.png")
-    settle(page)
+    live.set_input_files("#file", tmp_path / "large.png")
+    settle(live)
     session = onnxruntime.InferenceSession(folder / "model.onnx", providers=["CPUExecutionProvider"])
     image = np.asarray(Image.open(tmp_path / "large.png"))[None]
     inputs = {"image": image, "target": np.array([-1]), "contrast": np.ones(1, np.float32)}
     output, attribution, _ = session.run(None, inputs)
-    agree(answer(page), (output[0], attribution.ravel(), int(output.argmax())))
+    agree(answer(live), (output[0], attribution.ravel(), int(output.argmax())))
 
 
-def test_a_class_can_be_chosen_with_the_keyboard(page, net, photo):
-    drop(page, photo)
-    settle(page)
-    page.evaluate("rows[0].focus()")
-    page.key("ArrowDown")
-    settle(page, 1)
-    second = answer(page)["rows"][1]
-    assert second[3] == "true"
-    agree(answer(page), expected(net, HOW, photo, second[0]))
-    page.key("Escape")
-    settle(page, 2)
-    agree(answer(page), expected(net, HOW, photo))
-    page.evaluate("$('other').focus()")
-    page.type("owl")
-    page.key("Enter")
-    settle(page, 3)
-    agree(answer(page), expected(net, HOW, photo, 2))
-    page.evaluate("$('other').value = 'yeti'; $('other').dispatchEvent(new Event('change'))")
-    assert "no class yeti" in page.evaluate("$('status').textContent")
-
-
-def test_contrast_does_not_move_the_answer(page, net, photo):
-    drop(page, photo)
-    settle(page)
-    before = answer(page)
-    set_slider(page, "#contrast", -90)
-    settle(page, 1)
-    after, power = answer(page), 10**-0.9
+def test_contrast_does_not_move_the_answer(live, photo):
+    drop(live, photo)
+    settle(live)
+    before = answer(live)
+    live.locator("#contrast").fill("-90")
+    settle(live, 1)
+    after, power = answer(live), 10**-0.9
     for key in ("output", "attribution"):
         largest = np.abs(before[key]).max()
         np.testing.assert_allclose(np.array(after[key]) / power, before[key], rtol=0, atol=2e-6 * largest)
-    assert page.evaluate("+$('moved').dataset.value") < 1e-5
-    assert "The answer is the same" in page.evaluate("$('moved').textContent")
+    assert "The answer is the same" in live.inner_text("#moved")
 
 
-def test_a_file_is_chosen_and_nonsense_is_refused(page, net, photo, tmp_path):
+def test_the_heat_lies_on_a_grey_photo_alone_or_not_at_all(live, photo):
+    drop(live, photo)
+    settle(live)
+    grey = "getComputedStyle($('photo')).filter"
+    assert live.evaluate(grey) == "grayscale(1)"
+    live.get_by_role("radio", name="Heat map", exact=True).check(force=True)
+    assert live.evaluate(grey) == "none"
+    assert live.is_visible("#heat")
+    live.get_by_role("radio", name="Photo", exact=True).check(force=True)
+    assert not live.is_visible("#heat")
+
+
+def test_nonsense_is_refused_and_transparency_is_white_as_in_python(live, net, tmp_path):
     (tmp_path / "words.png").write_text("no picture")
-    drop(page, tmp_path / "words.png")
-    page.wait("$('status').textContent.includes('words.png is not a picture')")
-    root = page.call("DOM.getDocument")["root"]["nodeId"]
-    node = page.call("DOM.querySelector", nodeId=root, selector="#file")["nodeId"]
-    page.call("DOM.setFileInputFiles", nodeId=node, files=[str(photo)])
-    settle(page)
-    agree(answer(page), expected(net, HOW, photo))
-
-
-def test_what_is_transparent_is_white_as_in_python(page, net, tmp_path):
+    drop(live, tmp_path / "words.png")
+    until(live, "$('status').textContent.includes('words.png is not a picture')")
     levels = np.random.default_rng(0).integers(0, 256, (36, 36, 4), dtype=np.uint8)
     levels[:, :, 3] = np.where(levels[:, :, 3] < 128, 0, 255)
     Image.fromarray(levels).save(tmp_path / "clear.png")
     as_rgb(Image.open(tmp_path / "clear.png")).save(tmp_path / "white.png")
-    drop(page, tmp_path / "clear.png")
-    settle(page)
-    agree(answer(page), expected(net, HOW, tmp_path / "white.png"))
+    drop(live, tmp_path / "clear.png")
+    settle(live)
+    agree(answer(live), expected(net, HOW, tmp_path / "white.png"))
 
 
-def test_a_photo_stands_upright(page, photo, tmp_path):
+def test_a_photo_stands_upright(live, photo, tmp_path):
     picture = Image.open(photo).convert("RGB").resize((60, 40))
     exif = picture.getexif()
     exif[0x0112] = 6  # a quarter turn
     picture.save(tmp_path / "turned.jpg", exif=exif)
-    drop(page, tmp_path / "turned.jpg")
-    settle(page)
-    assert page.evaluate("`${live.frame.width} ${live.frame.height}`") == "40 60"
+    drop(live, tmp_path / "turned.jpg")
+    settle(live)
+    assert live.evaluate("`${live.frame.width} ${live.frame.height}`") == "40 60"
 
 
-def test_the_camera_keeps_answering(page):
-    page.key("c")
-    page.wait("live.number > 3 && live.stream !== null", 60)
-    assert page.evaluate("$('camera').getAttribute('aria-pressed')") == "true"
-    page.key("c")
-    assert page.evaluate("live.stream") is None
-    page.wait("!live.busy")
-    assert page.evaluate("Number.isFinite(live.last.gap)")
+def test_the_camera_keeps_answering(live):
+    live.click("#camera")
+    until(live, "live.number > 3 && live.stream !== null")
+    assert live.get_attribute("#camera", "aria-pressed") == "true"
+    live.click("#camera")
+    assert live.evaluate("live.stream") is None
+    until(live, "!live.busy")
+    assert live.evaluate("Number.isFinite(live.last.gap)")
 
 
-def test_nothing_sticks_out_at_any_width(page, photo):
-    drop(page, photo)
-    settle(page)
-    for width, phone in ((1280, False), (700, False), (360, True)):
-        page.resize(width, 800, phone=phone)
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-    small = "[...document.querySelectorAll('button, input')].filter(e => e.offsetParent && e.offsetHeight < 32).length"
-    assert page.evaluate(small) == 0
+def test_nothing_sticks_out_at_any_width(live, photo):
+    drop(live, photo)
+    settle(live)
+    for width in (1280, 700, 360):
+        live.set_viewport_size({"width": width, "height": 800})
+        assert live.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_without_a_server_it_says_what_to_do(browser, folder):
-    browser.call("Page.navigate", url=(folder / "index.html").as_uri())
-    browser.wait("document.documentElement?.dataset.state === 'failed'")
-    assert "python -m http.server" in browser.evaluate("$('status').textContent")
+def test_without_a_server_it_says_what_to_do(page, folder):
+    page.goto((folder / "index.html").as_uri())
+    until(page, "document.documentElement.dataset.state === 'failed'")
+    assert "python -m http.server" in page.inner_text("#status")
 
 
-def test_a_model_that_is_gone_is_told(browser, folder, tmp_path):
+def test_a_model_that_is_gone_is_told(page, folder, tmp_path):
     shutil.copytree(folder, tmp_path / "live")
     (tmp_path / "live" / "model.onnx").unlink()
     with served(tmp_path / "live") as address:
-        browser.call("Page.navigate", url=address)
-        browser.wait("document.documentElement?.dataset.state === 'failed'", 60)
-        assert "model.onnx: 404" in browser.evaluate("$('status').textContent")
-        browser.call("Page.navigate", url="about:blank")
+        page.goto(address)
+        until(page, "document.documentElement.dataset.state === 'failed'")
+        assert "model.onnx: 404" in page.inner_text("#status")
+        page.goto("about:blank")
 
 
-@pytest.mark.long
-def test_squeezenet_on_real_photos(browser, tmp_path):
-    data = os.environ.get("AXIOGRAD_DATA")
-    if not data or not (Path(data) / "imagenet-sample").is_dir():
-        pytest.skip("AXIOGRAD_DATA names no folder with imagenet-sample")
-    original = axiograd.models.get_model("squeezenet1_1", weights="imagenet").eval()
-    torch.manual_seed(0)
-    x = torch.randn(2, 3, 227, 227) * 60
-    model = axiograd.to_xdnn(original, x, how="strip").model.eval()
-    pages.export_page(model, x, tmp_path, preprocessing=SQUEEZENET, onnxruntime_web=onnxruntime_web())
-    photos = sorted((Path(data) / "imagenet-sample").glob("*.jpg"))[40:340:100]
-    with served(tmp_path) as address:
-        open_page(browser, address)
-        for number, source in enumerate(photos):
-            photo = tmp_path / f"{number}.png"  # decoded once: decoders of JPEG differ in the last bit
-            Image.open(source).convert("RGB").save(photo)
-            drop(browser, photo)
-            settle(browser, number)
-            wanted = expected(model, SQUEEZENET, photo)
-            agree(answer(browser), wanted, tied=ties(model, SQUEEZENET, photo, wanted[2]))
-        assert browser.complaints == []
-
-
-def test_the_package_is_a_folder_an_archive_or_missing(tmp_path, monkeypatch):
+def test_the_package_is_named_in_the_cache_or_downloaded_when_asked(tmp_path, monkeypatch):
     inner = tmp_path / "package" / "dist"
     inner.mkdir(parents=True)
     for name in pages._RUNTIME.values():
         (inner.parent / name).write_bytes(name.encode())
     with tarfile.open(tmp_path / "web.tgz", "w:gz") as archive:
         archive.add(tmp_path / "package", "package")
-    assert pages.runtime_files(tmp_path / "package") == pages.runtime_files(tmp_path / "web.tgz")
-    with pytest.raises(DataMissingError, match="not the npm package"):
-        pages.runtime_files(tmp_path)
+    assert pages.runtime_files(tmp_path / "web.tgz") == {k: v.encode() for k, v in pages._RUNTIME.items()}
     (tmp_path / "bad.tgz").write_bytes(b"nonsense")
-    with pytest.raises(DataMissingError, match="not the npm package"):
-        pages.runtime_files(tmp_path / "bad.tgz")
-    with pytest.raises(DataMissingError, match="there is no"):
-        pages.runtime_files(tmp_path / "none.tgz")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(ConfigurationError, match=r"npm.* is not installed.*--onnxruntime-web"):
-        pages.runtime_files(None)
-    npm = tmp_path / "npm"
-    npm.write_text("#!/bin/sh\necho no network >&2\nexit 1\n")
-    npm.chmod(0o755)
-    with pytest.raises(DataMissingError, match=r"no network.*--onnxruntime-web"):
-        pages.runtime_files(None)
+    for wrong in ("bad.tgz", "none.tgz"):
+        with pytest.raises(DataMissingError, match="not the npm package"):
+            pages.runtime_files(tmp_path / wrong)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with pytest.raises(DataMissingError, match=r"download=True \(--download\) fetches it"):
+        pages.runtime_package()
+    monkeypatch.setattr(pages, "ADDRESS", (tmp_path / "web.tgz").as_uri())
+    with pytest.raises(StorageError, match="not the file that was published"):
+        pages.runtime_package(download=True)
+    monkeypatch.setattr(pages, "SHA256", axiograd._io.file_sha256(tmp_path / "web.tgz"))
+    assert pages.runtime_package(download=True).read_bytes() == (tmp_path / "web.tgz").read_bytes()
+    monkeypatch.setattr(pages, "ADDRESS", (tmp_path / "none.tgz").as_uri())
+    with pytest.raises(DataMissingError, match=r"could not download none\.tgz.*--onnxruntime-web"):
+        pages.runtime_package(download=True)
 
 
 def test_what_cannot_be_a_page(net, tmp_path):

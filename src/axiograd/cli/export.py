@@ -43,7 +43,7 @@ def export(
     ] = None,
     onnxruntime_web: Annotated[
         Path | None,
-        typer.Option(help="The npm package onnxruntime-web, folder or .tgz, for the page; else npm fetches it."),
+        typer.Option(help="The npm package onnxruntime-web as a .tgz file, for the page; else --download fetches it."),
     ] = None,
     tolerance: Annotated[
         float, typer.Option(help="How far the file may be from PyTorch, relative to the largest attribution.")
@@ -104,6 +104,7 @@ def export(
                 "preprocessing": prepared.transform,
                 "name": given.base,
                 "onnxruntime_web": onnxruntime_web,
+                "download": download,
             }
             cards.append(export_page(model, inputs, page, **how, **common))
         output.answer(cards[0].to_json())

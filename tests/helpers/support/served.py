@@ -1,7 +1,5 @@
 """A folder behind a plain static server, and the npm package that pages with a model in them need."""
 
-import shutil
-import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,8 +10,8 @@ from typing import ClassVar
 
 import pytest
 
-from axiograd.export.page import PACKAGE
-from support.torchvision import cache_folder
+from axiograd.errors import DataMissingError
+from axiograd.export.page import runtime_package
 
 
 class _Plain(SimpleHTTPRequestHandler):
@@ -45,16 +43,7 @@ def served(folder: Path) -> Iterator[str]:
 
 def onnxruntime_web() -> Path:
     """The package, fetched once for all; a skip with the reason where it cannot be had."""
-    folder = cache_folder() / "npm"
-    wanted = folder / f"{PACKAGE.replace('@', '-')}.tgz"
-    if wanted.exists():
-        return wanted
-    npm = shutil.which("npm")
-    if npm is None:
-        pytest.skip("no npm on this machine (Debian: apt install npm)")
-    folder.mkdir(parents=True, exist_ok=True)
-    command = [npm, "pack", PACKAGE, "--pack-destination", str(folder), "--silent"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    if done.returncode or not wanted.exists():
-        pytest.skip(f"npm cannot fetch {PACKAGE}: {done.stderr.strip()[-200:]}")
-    return wanted
+    try:
+        return runtime_package(download=True)
+    except DataMissingError as error:
+        pytest.skip(str(error))

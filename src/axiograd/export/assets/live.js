@@ -134,12 +134,14 @@ function render() {
 }
 
 function paint() {
+  const view = document.querySelector("[name=view]:checked").value;
+  const overlay = view === "overlay";
+  $("drop").dataset.view = view;
+  Heat.paintBar($("bar"), { overlay });
   if (!live.last) return;
   const canvas = $("heat");
   canvas.width = canvas.height = 2 * live.about.crop;
-  const blend = Number($("blend").value) / 100;
-  if (blend > 0) Heat.paint(canvas, Heat.windows(live.last.attribution, live.last.dims, side()), blend);
-  else canvas.getContext("2d").clearRect(0, 0, canvas.width, canvas.height);
+  Heat.paint(canvas, Heat.windows(live.last.attribution, live.last.dims, side()), { overlay });
 }
 
 // How far classes and map are from those at full contrast, once the power of the contrast is taken out.
@@ -307,11 +309,11 @@ addEventListener("keydown", (event) => {
 });
 
 function labels() {
-  $("blend-value").textContent = `${$("blend").value} %`;
   $("detail-value").textContent = side() === 1 ? "pixels" : `${side()} × ${side()}`;
   $("contrast-value").textContent = `${Math.round(100 * contrast())} %`;
 }
-for (const id of ["blend", "detail"]) $(id).addEventListener("input", () => (labels(), paint()));
+$("detail").addEventListener("input", () => (labels(), paint()));
+for (const choice of document.getElementsByName("view")) choice.addEventListener("change", paint);
 $("contrast").addEventListener("input", () => {
   labels();
   if (live.source) drawPhoto();
@@ -339,8 +341,7 @@ async function begin() {
   $("name").textContent = live.about.name;
   $("card").textContent = live.about.card;
   $("names").append(...live.about.classes.map((name) => new Option(name)));
-  Heat.setColours(live.about.colours);
-  Heat.paintBar($("bar"));
+  paint();
   worker.onmessage = ({ data }) => {
     if (data.kind === "answer") answered(data);
     else if (data.kind === "ready") {
