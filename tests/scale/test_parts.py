@@ -30,7 +30,7 @@ def test_rows_are_what_x_gradient_gives(written):
     expected = axiograd.XGradient(model).attribute(x, outputs.argmax(1))
     windows = expected.sum(1).unflatten(1, (6, 2)).unflatten(3, (6, 2)).sum((2, 4)).flatten(1)
     np.testing.assert_allclose(np.stack(good["windows"].to_pylist()), windows.numpy(), rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(good["score"].to_numpy(), outputs.amax(1).detach().numpy(), rtol=1e-5)
+    np.testing.assert_allclose(good["score"].to_numpy(), outputs.amax(1).detach().numpy(), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(good["total"].to_numpy(), expected.flatten(1).sum(1).numpy(), rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(good["total"].to_numpy(), good["difference"].to_numpy(), rtol=1e-4, atol=1e-5)
     assert table["row"].to_pylist() == list(range(40))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from axiograd._state import in_mode
 from axiograd._typing import Inputs, Target
@@ -84,8 +85,7 @@ class AttributionWatch:
             self._bound = (model, self.method(model))
         method = self._bound[1]
         device = next((p.device for p in model.parameters()), torch.device("cpu"))
-        inputs = _moved(self.inputs, device)
-        target = self.target.to(device) if isinstance(self.target, Tensor) else self.target
+        inputs, target = tree_map_only(Tensor, lambda tensor: tensor.to(device), (self.inputs, self.target))
         with in_mode(model, training=False):
             explanation = method.explain(inputs, target)
             completeness = method.completeness(inputs, target)
@@ -100,28 +100,16 @@ class AttributionWatch:
         mask = masks.cpu().to(mass.dtype)
         if mask.dim() == mass.dim() - 1 and mass.dim() == _IMAGES:
             mask = mask[:, None]
-        try:
-            inside = (mass * mask).flatten(1).sum(1)
-        except RuntimeError:
-            inside = mass.new_empty(0)
-        if inside.shape != mass.shape[:1] or mask.dim() != mass.dim():
+        if mask.dim() != mass.dim() or any(m not in {1, n} for m, n in zip(mask.shape, mass.shape, strict=True)):
             raise InputError(
                 f"masks of shape {tuple(masks.shape)} do not fit attributions of shape {tuple(mass.shape)}: give one "
                 "value per sample and feature, or pixel."
             )
-        return float((inside / mass.flatten(1).sum(1).clamp(min=torch.finfo(mass.dtype).tiny)).mean())
+        inside, whole = (mass * mask).flatten(1).sum(1), mass.flatten(1).sum(1)
+        return float((inside / whole.clamp(min=torch.finfo(mass.dtype).tiny)).mean())
 
 
 def _only(values: Any) -> Tensor | None:
-    """The tensor, also if it is alone in a tuple or a mapping; None if there are several."""
-    parts = values.values() if isinstance(values, Mapping) else values if isinstance(values, tuple | list) else [values]
-    floats = [part for part in parts if isinstance(part, Tensor) and part.is_floating_point()]
+    """The tensor of real numbers, also if it is alone in a tuple or a mapping; None if there are several."""
+    floats = [part for part in tree_leaves(values) if isinstance(part, Tensor) and part.is_floating_point()]
     return floats[0] if len(floats) == 1 else None
-
-
-def _moved(inputs: Any, device: torch.device) -> Any:
-    if isinstance(inputs, Mapping):
-        return {name: _moved(value, device) for name, value in inputs.items()}
-    if isinstance(inputs, tuple | list):
-        return tuple(_moved(value, device) for value in inputs)
-    return inputs.to(device) if isinstance(inputs, Tensor) else inputs
