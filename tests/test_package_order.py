@@ -22,6 +22,7 @@ ORDER = (
     ("callbacks",),
     ("export",),
     ("scale",),
+    ("pipeline",),
     ("studio",),
     ("demo",),
     ("cli",),

@@ -9,7 +9,7 @@ _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u202a-\u20
 
 #: What a model may be named by.
 SPEC_HELP = (
-    "One of axiograd's models (see `axiograd models`), timm:NAME, torchvision:NAME, hf:NAME_OR_FOLDER, "
+    "One of axiograd's models (see `axiograd list`), timm:NAME, torchvision:NAME, hf:NAME_OR_FOLDER, "
     "path/to/file.py:factory, package.module:factory, a file that `axiograd convert` or `train` wrote, or FILE.pt2."
 )
 

@@ -88,9 +88,15 @@ def photos(tmp_path):
 
 @pytest.fixture
 def table(tmp_path):
+    """Rows of patients, and beside them, in patients.py, a network with the schema that it was trained with."""
     path = tmp_path / "patients.csv"
     rows = ["id,age,weight,pulse,steps,ill", "1,30,70,60,,0", "2,50,80,70,200,1", "3,70,60,90,400,1"]
     path.write_text("\n".join(rows) + "\n")
+    (tmp_path / "patients.py").write_text(
+        SOURCE + "\n\nfrom axiograd.datasets import Schema\nfrom axiograd.datasets.tables import read_frame\n"
+        "from pathlib import Path\n"
+        f'schema = Schema.fit(read_frame(Path({str(path)!r})), label="ill", drop=["id"], missing="mean")\n'
+    )
     return path
 
 
@@ -129,7 +135,6 @@ def documented_files(tmp_path_factory):
     (here / "pets" / "photos" / "masks").rename(here / "pets" / "masks-val")
     for name in ("cat", "dog"):
         (here / f"{name}.jpg").write_bytes((here / "photos" / "cat" / "0.png").read_bytes())
-    (here / "names.txt").write_text("cat\notter\n")
     images = [(path.read_bytes(),) for path in sorted((here / "photos").rglob("*.png"))]
     pd.DataFrame(images, columns=["image"]).to_parquet(here / "shop.parquet")
     torch.save(runpy.run_path(str(here / "net.py"))["build"]().state_dict(), here / "net.pt")
@@ -137,7 +142,7 @@ def documented_files(tmp_path_factory):
     settings = {"num_classes": 2, "width": 0.05, "hidden": 8, "pool": 2, "small": True}
     torch.save(get_model("alexnet", **settings).state_dict(), here / "small.pth")
     given = [word for name, value in settings.items() for word in ("--set", f"{name}={str(value).lower()}")]
-    small = ("alexnet", *given, "--weights", here / "small.pth", "--size", "32")
+    small = ("alexnet", *given, "--weights", here / "small.pth", "--preprocess", "imagenet,size=32")
     for how, file in (
         ("lift", "lifted"),
         ("strip", "x"),
@@ -159,9 +164,4 @@ def documented_files(tmp_path_factory):
     rows = [f"{i},{30 + i % 7},{['f', 'm'][i % 2]},{1 + i % 3},{['ill', 'well'][i % 2]}" for i in range(40)]
     (here / "patients.csv").write_text("\n".join(["id,age,sex,counts,outcome", *rows]) + "\n")
     (here / "new-patients.csv").write_text("age,sex\n50,f\n60,m\n")
-    (here / "rows").mkdir()
-    (here / "rows" / "net.py").write_text(SOURCE + "\n\nbuild = table\n")
-    rows = [f"{i},{30 + i},{60 + i},{70 - i},{100 * i},{i % 2}" for i in range(6)]
-    for name in ("train", "patients"):
-        (here / "rows" / f"{name}.csv").write_text("\n".join(["id,age,weight,pulse,steps,survived", *rows]) + "\n")
     return here

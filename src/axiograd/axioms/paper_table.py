@@ -122,7 +122,7 @@ def references(seed: int = 0) -> Tensor:
 
 
 def columns(*, n_steps: int = 512, n_samples: int = 1024) -> dict[str, MethodColumn]:
-    """The methods of Table 1, and Captum's, by the names that `axiograd audit` takes.
+    """The methods of Table 1, and Captum's, by name.
 
     Expected Gradients converge like 1/√n: the largest of some thousand differences of two runs is about 5/√n of the
     output's scale, which is their tolerance. With one sample they have the same tolerance, and fail.

@@ -18,16 +18,13 @@ from rich.console import Console
 from axiograd._names import visible
 from axiograd._version import __version__
 from axiograd.cli.attribute import attribute
-from axiograd.cli.audit import audit
 from axiograd.cli.check import check
 from axiograd.cli.compare import compare
 from axiograd.cli.convert import convert
-from axiograd.cli.datasets import datasets
 from axiograd.cli.demo import demo
-from axiograd.cli.evaluate import evaluate
 from axiograd.cli.explain import explain
 from axiograd.cli.export import export
-from axiograd.cli.models import models
+from axiograd.cli.list import list_all
 from axiograd.cli.studio import studio
 from axiograd.cli.train import train
 from axiograd.errors import AxiogradError, ConversionError, DataMissingError, NotHomogeneousError, StorageError
@@ -38,27 +35,14 @@ app = typer.Typer(
     "New here? `axiograd demo` tells the story in about three minutes, without downloads.",
     epilog="Exit codes: 0 done · 1 the answer is no · 2 usage error · 3 a file is missing, damaged or not writable.",
     no_args_is_help=True,
+    add_completion=False,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-SUBCOMMANDS = (
-    demo,
-    studio,
-    check,
-    convert,
-    explain,
-    attribute,
-    compare,
-    evaluate,
-    audit,
-    train,
-    export,
-    models,
-    datasets,
-)
+SUBCOMMANDS = (demo, check, convert, explain, train, studio, export, attribute, compare, list_all)
 for command in SUBCOMMANDS:
-    app.command()(command)
+    app.command(command.__name__.removesuffix("_all"))(command)
 
 
 def _print_version(value: bool) -> None:

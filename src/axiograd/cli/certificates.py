@@ -10,26 +10,26 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from axiograd.homogeneity import Certificate, Violation
-
+    from axiograd.loading import Loaded
 
 #: Names of modules in a line; of more, the first ones.
 _NAMES = 3
 
 
-def certify_on_random(model: nn.Module, shape: str | None) -> tuple[Tensor, Certificate]:
-    """Random inputs of the given shape, or of one that is guessed, and the certificate on them."""
+def certify_on_random(loaded: Loaded, shape: str | None) -> tuple[Tensor, Certificate]:
+    """Random inputs of the given shape, or of one that is known or guessed, and the certificate on them."""
     from axiograd.errors import InputError
     from axiograd.homogeneity import certify
-    from axiograd.loading.specs import example_input
+    from axiograd.loading.shapes import example_input, read_shape
 
-    x = example_input(model, shape)
+    x = example_input(loaded.model, read_shape(shape) or loaded.shape)
     try:
-        return x, certify(model, x)
+        return x, certify(loaded.model, x)
     except InputError as error:
-        if shape is not None:
+        if shape is not None or loaded.recipe is not None:
             raise
         raise InputError(f"{error} That shape is a guess: say --shape, for example 3,32,32.") from error
 

@@ -18,14 +18,10 @@ def compare(
         Path | None, typer.Option("--out", "-o", help="Picture of what changed: PNG, PDF or SVG.", show_default=False)
     ] = None,
     alpha: Annotated[float, typer.Option(help="Chance of a false alarm over everything that is looked at.")] = 0.05,
-    permutations: Annotated[int, typer.Option(help="Permutations of the rows.", min=20)] = 2000,
-    rows: Annotated[int, typer.Option(help="Rows that are drawn of a larger table.", min=2)] = 10_000,
     pairs: Annotated[
         bool | None,
         typer.Option("--pairs/--no-pairs", help="Compare rows of the same name; by default where all names agree."),
     ] = None,
-    seed: options.Seed = 0,
-    *,
     json: options.Json = False,
 ) -> None:
     """Compare two tables of attributions: which windows, regions and classes changed, by a permutation test.
@@ -42,7 +38,7 @@ def compare(
         from axiograd.scale import compare as run
         from axiograd.scale.picture import comparison_plot
 
-        found = run(before, after, alpha=alpha, permutations=permutations, rows=rows, paired=pairs, seed=seed)
+        found = run(before, after, alpha=alpha, paired=pairs)
         if out is not None:
             comparison_plot(found, path=out)
         output.say(str(found))

@@ -30,7 +30,6 @@ def demo(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the results.")] = Path("axiograd-demo"),
     seed: Annotated[int, typer.Option(help="Seed of data and networks.")] = 0,
     images: Annotated[int, typer.Option(help="Number of training images; fewer is faster and less clear.")] = 4000,
-    *,
     json: options.Json = False,
 ) -> None:
     """A network that decides for the wrong reason: found by exact attributions, and fixed by training with them.

@@ -1,203 +1,69 @@
-"""Options that several subcommands share."""
+"""Options that several subcommands share, and commands that are suggested."""
+
+from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass, fields
-from functools import wraps
+import json
+import shlex
+from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
+from typer.models import OptionInfo
 
 from axiograd._names import SPEC_HELP
 from axiograd.errors import ConfigurationError
 
-#: Headings in --help.
-MODEL, METHODS, IMAGES, TABLES = "The model", "How it is attributed", "Images", "Tables"
+if TYPE_CHECKING:
+    from torch import Tensor
 
+    from axiograd.loading import Loaded
 
-def complete_models(incomplete: str) -> list[str]:
-    """Models whose names begin so, for shells."""
-    from axiograd.models import list_models
-
-    return [name for name in list_models() if name.startswith(incomplete)]
-
-
-def complete_methods(incomplete: str) -> list[str]:
-    """Methods, after those that stand before the last comma."""
-    from axiograd.attribution.methods import METHODS
-
-    done, comma, last = incomplete.rpartition(",")
-    return [f"{done}{comma}{name}" for name in METHODS if name.startswith(last)]
-
-
-def complete_inputs(incomplete: str) -> list[str]:
-    """Data sets; files are the shell's own."""
-    from axiograd.datasets import catalogue
-
-    names = dict.fromkeys(entry.loader.split(" ")[0] for entry in catalogue())
-    return [name for name in names if name.startswith(incomplete)]
-
-
-Spec = Annotated[
-    str, typer.Argument(metavar="SPEC", help=SPEC_HELP, show_default=False, autocompletion=complete_models)
-]
+Spec = Annotated[str, typer.Argument(metavar="SPEC", help=SPEC_HELP, show_default=False)]
 Weights = Annotated[
     str | None,
-    typer.Option(
-        help="Trained weights: a name that the model knows (`default`), or a file.",
-        show_default=False,
-        rich_help_panel=MODEL,
-    ),
+    typer.Option(help="Trained weights: a name that the model knows (`default`), or a file.", show_default=False),
 ]
 Settings = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="NAME=VALUE",
-        help="Setting of the model, as num_classes=10; may be repeated.",
-        rich_help_panel=MODEL,
-    ),
+    typer.Option("--set", metavar="NAME=VALUE", help="Setting of the model, as num_classes=10; may be repeated."),
 ]
-Download = Annotated[
-    bool, typer.Option("--download", help="Fetch known weights that are not on this machine.", rich_help_panel=MODEL)
-]
+Download = Annotated[bool, typer.Option("--download", help="Fetch known weights that are not on this machine.")]
+Device = Annotated[str, typer.Option(help="Where the model runs: cpu, cuda, cuda:1, mps.")]
 Shape = Annotated[
     str | None,
     typer.Option(
-        help="Sizes of one input sample, as 3,224,224; otherwise guessed from the first layer.", rich_help_panel=MODEL
+        help="Sizes of one input sample, as 3,224,224; otherwise guessed from the layers.", show_default=False
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the answer as JSON on stdout, everything else on stderr.")]
-Methods = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--method",
-        "-m",
-        metavar="NAME,…",
-        autocompletion=complete_methods,
-        help="x-gradient, integrated-gradients, input-x-gradient … (`?` lists all); several are shown side by side.  "
-        "[default: x-gradient]",
-        show_default=False,
-        rich_help_panel=METHODS,
-    ),
-]
-Steps = Annotated[
-    int,
-    typer.Option(help="Steps of integrated-gradients, draws of expected-gradients.", min=1, rich_help_panel=METHODS),
-]
-Seed = Annotated[int, typer.Option(help="Seed of everything that is random.", rich_help_panel=METHODS)]
+Steps = Annotated[int, typer.Option(help="Steps of integrated-gradients, draws of expected-gradients.", min=1)]
 Limit = Annotated[int | None, typer.Option(help="Take this many samples and leave the rest.", min=1)]
-Batch = Annotated[
-    int,
-    typer.Option("--batch-size", help="Samples that go through the model together.", min=1, rich_help_panel=METHODS),
-]
-
-# What is done to images and tables before the model sees them.
-Preprocessing = Annotated[
+Batch = Annotated[int, typer.Option("--batch-size", help="Samples that go through the model together.", min=1)]
+Target = Annotated[str, typer.Option(help="predicted, label, or a class by number or name.")]
+Preprocess = Annotated[
     str | None,
     typer.Option(
-        "--preprocess",
-        help="imagenet, squeezenet, tiny-imagenet or pixels ([0, 1]); by default that of known weights, else a guess.",
+        help="How images become inputs where the model does not say it: imagenet, squeezenet, caffe, tiny-imagenet, "
+        "pixels ([0, 1]), or size=64,mean=0.5,std=0.5,grey, or both.",
         show_default=False,
-        rich_help_panel=IMAGES,
     ),
-]
-Size = Annotated[
-    int | None, typer.Option(help="Short side and centre crop of images, in pixels.", min=1, rich_help_panel=IMAGES)
-]
-Mean = Annotated[
-    str | None, typer.Option(help="Mean to subtract from [0, 1] pixels, one number or three.", rich_help_panel=IMAGES)
-]
-Std = Annotated[
-    str | None, typer.Option(help="Standard deviation to divide by, one number or three.", rich_help_panel=IMAGES)
-]
-SkipDamaged = Annotated[
-    bool, typer.Option("--skip-damaged", help="Leave images out that cannot be decoded.", rich_help_panel=IMAGES)
 ]
 Masks = Annotated[
     Path | None,
     typer.Option(
         help="Where the objects are: a folder of PNG masks or VOC's XML files in the images' layout, or COCO's JSON.",
         show_default=False,
-        rich_help_panel=IMAGES,
     ),
 ]
-Label = Annotated[
-    str | None, typer.Option(help="Column of a table that holds the class, not a feature.", rich_help_panel=TABLES)
-]
-Drop = Annotated[
-    str | None, typer.Option(help="Columns of a table that are not features: a,b,c.", rich_help_panel=TABLES)
-]
-Missing = Annotated[
-    str,
-    typer.Option(help="Empty cells of a table: error, mean (of the training data) or zero.", rich_help_panel=TABLES),
-]
-Standardise = Annotated[
-    bool,
+Examples = Annotated[
+    list[str] | None,
     typer.Option(
-        "--standardise", help="Columns to mean 0 and standard deviation 1 of the training data.", rich_help_panel=TABLES
+        "--examples", metavar="INPUT", help="Real inputs: images, folders, a table or a data set; repeatable."
     ),
 ]
-Statistics = Annotated[
-    Path | None,
-    typer.Option(
-        help="Table of the training data, for --standardise and --missing mean; files of `convert` know it.",
-        rich_help_panel=TABLES,
-    ),
-]
-Classes = Annotated[
-    Path | None,
-    typer.Option(help="File with the model's class names, one per line or as JSON; or `imagenet` for its thousand."),
-]
-
-
-@dataclass(frozen=True)
-class PixelOptions:
-    """What is done to images."""
-
-    preprocess: Preprocessing = None
-    size: Size = None
-    mean: Mean = None
-    std: Std = None
-
-    @property
-    def given(self) -> dict[str, Any]:
-        """As `axiograd.cli.inputs.choose` takes them."""
-        return {"preset": self.preprocess, "size": self.size, "mean": self.mean, "std": self.std}
-
-
-@dataclass(frozen=True)
-class ReadingOptions(PixelOptions):
-    """What is done to images and tables."""
-
-    label: Label = None
-    drop: Drop = None
-    missing: Missing = "error"
-    statistics: Statistics = None
-    standardise: Standardise = False
-
-
-def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """A command in which a parameter that is one of the groups above stands for all of its options."""
-    parameters = inspect.signature(command, eval_str=True).parameters
-    kinds = {name: one.annotation for name, one in parameters.items()}
-    groups = {name: kind for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, PixelOptions)}
-    flat: list[inspect.Parameter] = []
-    for name, one in parameters.items():
-        kept = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=one.default, annotation=one.annotation)
-        flat += list(inspect.signature(one.annotation).parameters.values()) if name in groups else [kept]
-    keyword = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in flat]
-
-    @wraps(command)
-    def called(**given: Any) -> None:
-        for name, group in groups.items():
-            given[name] = group(**{field.name: given.pop(field.name) for field in fields(group)})
-        command(**given)
-
-    called.__signature__ = inspect.Signature(keyword)  # type: ignore[attr-defined]  # where `inspect` and Typer look
-    called.__annotations__ = {one.name: one.annotation for one in keyword}
-    return called
 
 
 def read_settings(given: list[str] | None) -> dict[str, Any]:
@@ -206,8 +72,6 @@ def read_settings(given: list[str] | None) -> dict[str, Any]:
     >>> read_settings(["num_classes=10", "hidden=[8, 4]", "version=1_1"])
     {'num_classes': 10, 'hidden': [8, 4], 'version': '1_1'}
     """
-    import json
-
     found: dict[str, Any] = {}
     for pair in given or ():
         name, equals, text = pair.partition("=")
@@ -220,11 +84,66 @@ def read_settings(given: list[str] | None) -> dict[str, Any]:
     return found
 
 
-def read_list(given: list[str] | str | None) -> list[str]:
+def read_list(given: list[str] | None) -> list[str]:
     """Values that are separated by commas or repeat their option.
 
     >>> read_list(["a,b", "c"])
     ['a', 'b', 'c']
     """
-    parts = [given] if isinstance(given, str) else given or []
-    return [name.strip() for part in parts for name in part.split(",") if name.strip()]
+    return [name.strip() for part in given or () for name in part.split(",") if name.strip()]
+
+
+def read_model(
+    spec: str, weights: str | None, settings: list[str] | None, *, download: bool = False, device: str = "cpu"
+) -> Loaded:
+    """The model on its device, and what its name and its file tell about it."""
+    import torch
+
+    from axiograd.loading import load
+
+    try:
+        place = torch.zeros(0, device=device).device
+    except (RuntimeError, AssertionError) as error:
+        raise ConfigurationError(f"--device {device}: {str(error).splitlines()[0].rstrip('.')}.") from error
+    loaded = load(spec, weights, settings=read_settings(settings), download=download)
+    loaded.model.to(place)
+    return loaded
+
+
+def refuse(given: Mapping[str, Any], why: str) -> None:
+    """Options that say nothing about what is done.
+
+    >>> refuse({"--versus": "x", "--pool": None}, "these are photos")
+    Traceback (most recent call last):
+    axiograd.errors.ConfigurationError: --versus x does not apply: these are photos.
+    """
+    for name, value in given.items():
+        if value:
+            said = f" {value}" if isinstance(value, str | int | Path) else ""
+            raise ConfigurationError(f"{name}{said} does not apply: {why}.")
+
+
+def placeholder(inputs: Tensor) -> str:
+    """What stands for real inputs in a command that is suggested."""
+    return "FOLDER" if inputs.dim() == 4 else "TABLE.csv"  # noqa: PLR2004  # a batch of images
+
+
+def suggestion(call: Mapping[str, Any], command: str, **changed: Any) -> str:
+    """Another command with every option of a call that it has too: what is suggested can be run as it stands."""
+    function = getattr(import_module(f"axiograd.cli.{command}"), command)
+    values = {**call, **changed}
+    words = ["axiograd", command, str(values["spec"])]
+    for name, parameter in inspect.signature(function, eval_str=True).parameters.items():
+        parts = get_args(parameter.annotation)
+        option = next((each for each in parts if isinstance(each, OptionInfo)), None)
+        value = values.get(name)
+        if name == "inputs" and value:
+            words += [str(each) for each in value]
+        if option is None or name in {"json", "as_json"} or not value or value == parameter.default:
+            continue
+        # In an annotation, Typer keeps the first name of an option where its default would be.
+        flags = [each for each in (option.default, *(option.param_decls or ())) if isinstance(each, str)]
+        flag = flags[0] if flags else f"--{name.replace('_', '-')}"
+        for each in value if isinstance(value, list | tuple) else [value]:
+            words += [flag] if value is True else [flag, str(each)]
+    return shlex.join(words)

@@ -14,14 +14,9 @@ from axiograd.errors import ConfigurationError
 if TYPE_CHECKING:
     from torch import nn
 
-    from axiograd.cli.inputs import Given
-    from axiograd.loading.prepared import Prepared
 
-
-@options.grouped
 def studio(
     spec: Annotated[str | None, typer.Argument(metavar="[SPEC]", help=options.SPEC_HELP, show_default=False)] = None,
-    *,
     data: Annotated[
         Path | None, typer.Option(help="Folder with one folder of images per class.", show_default=False)
     ] = None,
@@ -34,8 +29,7 @@ def studio(
     ] = None,
     weights: options.Weights = None,
     settings: options.Settings = None,
-    download: options.Download = False,
-    pixels: options.PixelOptions,
+    preprocess: options.Preprocess = None,
     port: Annotated[int, typer.Option(help="Port on this machine; 0 is any that is free.", min=0, max=65535)] = 0,
     browser: Annotated[bool, typer.Option(help="Open the page in the browser.")] = True,
     json: options.Json = False,
@@ -50,6 +44,9 @@ def studio(
         raise ConfigurationError("give a model and --data FOLDER, or --demo, but not both.")
     if not demo and data is None:
         raise ConfigurationError("--data is missing: a folder with one folder of images per class.")
+    if demo:
+        unfit = {"--data": data, "--weights": weights, "--set": settings, "--preprocess": preprocess}
+        options.refuse(unfit, "--demo brings its own")
     with speaking(as_json=json) as output:
         import webbrowser
 
@@ -61,11 +58,7 @@ def studio(
             pictures = shapes.pictures()
             origin = shapes.origin(pictures)
         else:
-            from axiograd.cli.inputs import read_model
-
-            given = read_model(str(spec), weights, settings, download=download)
-            read = options.read_settings(settings)
-            pictures, origin = _named(given, weights, read, given.prepared(pixels), Path(str(data)))
+            pictures, origin = _named(str(spec), weights, settings, preprocess, str(data))
         for line in pictures.skipped[:5]:
             output.say(f"Left out because it cannot be decoded: {line}")
         with opened(pictures, origin, out, masks=masks, port=port) as running:
@@ -80,20 +73,22 @@ def studio(
                 output.say(f"Closed. The session is in {out}, and the same command resumes it.")
 
 
-def _named(given: Given, weights: str | None, settings: dict[str, Any], prepared: Prepared, data: Path) -> Any:
+def _named(spec: str, weights: str | None, settings: list[str] | None, preprocess: str | None, data: str) -> Any:
     """The images and the model that the command line names."""
     from functools import partial
 
     from axiograd.datasets.pictures import Pictures
     from axiograd.studio.network import Origin
 
-    make = partial(_load, given.spec, weights, settings)
-    call = f"load_model({given.spec!r}, {weights!r}, settings={settings!r})"
-    origin = Origin(make, partial(make, None), "from axiograd.loading.specs import load_model", call, given.spec)
-    return Pictures.of_folder(str(data), prepared.transform, grey=prepared.grey), origin
+    given = options.read_settings(settings)
+    prepared = options.read_model(spec, weights, settings).prepared(preprocess)
+    make = partial(_load, spec, weights, given)
+    call = f"load({spec!r}, {weights!r}, settings={given!r}).model"
+    origin = Origin(make, partial(make, None), "from axiograd import load", call, spec)
+    return Pictures.of_folder(data, prepared.preprocess, grey=prepared.grey), origin
 
 
 def _load(spec: str, weights: str | None, settings: dict[str, Any], between: Any) -> nn.Module:  # noqa: ARG001
-    from axiograd.loading.specs import load_model
+    from axiograd.loading import load
 
-    return load_model(spec, weights, settings=settings)
+    return load(spec, weights, settings=settings).model

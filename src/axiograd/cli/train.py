@@ -12,12 +12,10 @@ from axiograd.errors import DataMissingError
 
 def train(
     config: Annotated[Path, typer.Argument(help="TOML file with model, data, loss, recipe and out.")],
-    *,
     out: Annotated[Path | None, typer.Option(help="Another folder than the file's.")] = None,
     seed: Annotated[int | None, typer.Option(help="Another seed than the file's.")] = None,
     devices: Annotated[int | None, typer.Option(help="Processes on this machine.")] = None,
     precision: Annotated[str | None, typer.Option(help="32-true, bf16-mixed, 64-true …")] = None,
-    progress: Annotated[bool | None, typer.Option(help="Show the bar (by default on a terminal).")] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check the file and build what is axiograd's; run no Python of yours.")
     ] = False,
@@ -44,8 +42,8 @@ def train(
         if dry_run:
             _dry_run(output, config, settings)
             return
-        shown = False if json and progress is None else progress  # the bar is Lightning's, on stdout
-        given: dict[str, Any] = {"devices": devices, "precision": precision, "progress": shown}
+        # The bar is Lightning's, on stdout.
+        given: dict[str, Any] = {"devices": devices, "precision": precision, "progress": False if json else None}
         given = {name: value for name, value in given.items() if value is not None}
         result = train_from(settings, on_convert=lambda made: output.note(str(made).splitlines()[0]), **given)
         output.answer(

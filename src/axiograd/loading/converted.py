@@ -6,22 +6,26 @@ the weights. Nothing in a file is executed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
 from axiograd._io import load_tensors, save_tensors, writing
 from axiograd._state import like_of
-from axiograd.errors import ConfigurationError, StorageError
+from axiograd.datasets import Schema
+from axiograd.errors import ConfigurationError, DataMissingError, StorageError
 from axiograd.homogeneity import calibrated_layout, to_xdnn
-from axiograd.models import get_model
-from axiograd.models.recipe import KEY as KEY, BuildRecipe as BuildRecipe  # noqa: PLC0414
+from axiograd.loading import zoo
+from axiograd.loading.loaded import Loaded, from_source, library_of
+from axiograd.loading.prepared import Prepared
+from axiograd.models.recipe import BuildRecipe
 
-#: How many times as many parameters as its file's a model may have (biases that were taken out), and some more.
-_MORE, _SMALL = 4, 1_000_000
+T = TypeVar("T")
 
 
 def save(path: Path, model: nn.Module, recipe: BuildRecipe) -> Path:
@@ -31,45 +35,69 @@ def save(path: Path, model: nn.Module, recipe: BuildRecipe) -> Path:
     return path
 
 
-def bare(recipe: BuildRecipe, path: str | Path, settings: Mapping[str, Any]) -> nn.Module:
-    """The architecture that a recipe names, which is built only if it is about as large as the file's weights."""
-    merged = {**recipe.settings, **settings}
-    try:
-        with torch.device("meta"):
-            size = sum(parameter.numel() for parameter in get_model(recipe.spec, **merged).parameters())
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise StorageError(f"{path}: {recipe.spec} cannot be built with {str(merged)[:200]}: {error}.") from error
-    if size > _MORE * sum(tensor.numel() for tensor in load_tensors(Path(path)).values()) + _SMALL:
-        raise StorageError(f"{path} asks for {recipe.spec} with {size:,} parameters, and does not hold that many.")
-    return get_model(recipe.spec, **merged)
-
-
-def rebuild(model: nn.Module, recipe: BuildRecipe, path: str | Path) -> nn.Module:
-    """Convert the bare architecture once more, and load the weights and constants of the file into it."""
-    generator = torch.Generator().manual_seed(0)
-    example = torch.randn(2, *recipe.shape, generator=generator).to(like_of(model).dtype)
-    if recipe.how == "trained":
-        converted: nn.Module = model.eval()
-    elif recipe.how == "calibrate":
-        converted = calibrated_layout(model.eval(), example)
-    else:
-        converted = to_xdnn(model.eval(), example, how=recipe.how).model
-    state = load_tensors(Path(path))
-    own = converted.state_dict()
-    wrong = [
-        name
-        for name in {**own, **state}
-        if name not in own or name not in state or own[name].shape != state[name].shape
-    ]
-    if wrong:
+def load(file: str, settings: Mapping[str, Any]) -> Loaded:
+    """A file that says which model it is of."""
+    recipe = BuildRecipe.read(file)
+    if recipe is None:
+        if not Path(file).is_file():
+            raise DataMissingError(f"there is no file {file}.")
+        raise zoo.unknown(file)
+    if ":" in recipe.spec and (library_of(recipe.spec) is None or recipe.settings):
         raise ConfigurationError(
-            f"{path} does not fit {recipe.spec} {made(recipe)}: {', '.join(sorted(wrong)[:5])} differ. "
+            f"{file} was converted from {recipe.spec}, and a file of weights runs nobody's Python. "
+            f"Name the model: axiograd … {recipe.spec} --weights {file}, or axiograd.load({recipe.spec!r}, {file!r})."
+        )
+    return replace(_rebuilt(recipe.spec, recipe, file, {**recipe.settings, **settings}), spec=file)
+
+
+def beside(spec: str, recipe: BuildRecipe, file: str, settings: Mapping[str, Any]) -> Loaded:
+    """A model whose weights are such a file: a user's own, whose Python no file runs."""
+    if ":" in spec and recipe.settings.keys() - settings.keys():
+        said = " ".join(f"--set {key}={json.dumps(value)}" for key, value in recipe.settings.items())
+        raise ConfigurationError(
+            f"{file} was converted with other settings, and a file of weights tells your Python nothing: if you "
+            f"trust them, say {said[:300]} (in Python: settings={str(recipe.settings)[:300]})."
+        )
+    if ":" not in spec and spec != recipe.spec:
+        raise ConfigurationError(f"{file} was converted from {recipe.spec}, not from {spec}.")
+    return _rebuilt(spec, recipe, file, settings if ":" in spec else {**recipe.settings, **settings})
+
+
+def _rebuilt(spec: str, recipe: BuildRecipe, file: str, settings: Mapping[str, Any]) -> Loaded:
+    """Convert the bare architecture once more, and load the weights and constants of the file into it."""
+    bare = from_source(spec, None, settings)
+    example = torch.randn(2, *recipe.shape, generator=torch.Generator().manual_seed(0)).to(like_of(bare.model).dtype)
+    if recipe.how == "trained":
+        model: nn.Module = bare.model
+    elif recipe.how == "calibrate":
+        model = calibrated_layout(bare.model, example)
+    else:
+        model = to_xdnn(bare.model, example, how=recipe.how).model
+    state, own = load_tensors(Path(file)), model.state_dict()
+    wrong = {name for name in own.keys() & state.keys() if own[name].shape != state[name].shape}
+    if wrong := wrong | (own.keys() ^ state.keys()):
+        made = "as it was trained" if recipe.how == "trained" else f"converted by {recipe.how}"
+        raise ConfigurationError(
+            f"{file} does not fit {recipe.spec} {made}: {', '.join(sorted(wrong)[:5])} differ. "
             "Has the model's code changed, or are settings missing (--set)?"
         )
-    converted.load_state_dict(state)
-    return converted
+    model.load_state_dict(state)
+    return Loaded(
+        spec,
+        model.eval(),
+        recipe.spec,
+        trained=True if recipe.weights is not None or recipe.spec.startswith("hf:") else bare.trained,
+        recipe=recipe,
+        schema=_read(file, lambda: Schema.from_dict(recipe.table)) if recipe.table else bare.schema,
+        pixels=_read(file, lambda: Prepared.from_dict(recipe.pixels, grey=recipe.shape[0] == 1))
+        if recipe.pixels
+        else bare.pixels,
+        classes=recipe.classes or bare.classes,
+    )
 
 
-def made(recipe: BuildRecipe) -> str:
-    """How the model of a file came to be, in words."""
-    return "as it was trained" if recipe.how == "trained" else f"converted by {recipe.how}"
+def _read(file: str, make: Callable[[], T]) -> T:
+    try:
+        return make()
+    except (ValueError, TypeError, KeyError, AttributeError, ConfigurationError) as error:
+        raise StorageError(f"{file} has a recipe that cannot be read: {str(error)[:200].rstrip('.')}.") from error

@@ -7,7 +7,7 @@ from typing import Any
 
 from axiograd._extras import optional
 from axiograd.errors import ConfigurationError, DataMissingError
-from axiograd.loading.libraries import without_bars
+from axiograd.loading.hugging_face import without_bars
 
 
 def load(folder: str | Path, *, local: bool = True) -> tuple[Any, Any]:

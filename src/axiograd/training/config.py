@@ -22,7 +22,7 @@ from axiograd.datasets import PIXELS, Preprocess
 from axiograd.datasets.tables import is_table
 from axiograd.errors import AxiogradError, ConfigurationError
 from axiograd.homogeneity import Conversion, to_xdnn
-from axiograd.loading.specs import load_model
+from axiograd.loading import load as load_model
 from axiograd.models.recipe import BuildRecipe
 from axiograd.models.registry import resolve
 from axiograd.training.data import WithArguments, ensure_dataset, loader
@@ -231,7 +231,7 @@ def build_model(config: TrainingConfig, data: Any = None) -> tuple[nn.Module, Co
                 f"first, by axiograd check {chosen.name} --weights default --download."
             )
     with _prefix_errors("model"):
-        model = load_model(chosen.name, chosen.weights, settings=options)
+        model = load_model(chosen.name, chosen.weights, settings=options).model
         if chosen.convert is None:
             return model.train(), None
         if data is None:
