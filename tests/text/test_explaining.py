@@ -110,7 +110,7 @@ def test_on_a_linear_model_it_is_input_x_gradient():
     )
     torch.testing.assert_close(values(both), (one - other).detach().double(), rtol=1e-5, atol=1e-6)
     n = len(both.tokens)
-    constant = n * model.head.weight @ model.body.bias + model.head.bias
+    constant = (n * model.head.weight @ model.body.bias + model.head.bias).detach()
     assert both.constants == pytest.approx(float(constant[1] - constant[0]), rel=1e-4)
 
 
@@ -179,7 +179,7 @@ def test_integrated_gradients_are_captums(baseline):
     captum = LayerIntegratedGradients(lambda i: model(input_ids=i).logits, emb)
     theirs = captum.attribute(call["input_ids"], baselines=ids, target=1, n_steps=50).sum(2)[0]
     torch.testing.assert_close(values(found), theirs.detach(), rtol=1e-6, atol=1e-8)
-    assert found.constants == pytest.approx(float(model(input_ids=ids).logits[0, 1]), rel=1e-3)
+    assert found.constants == pytest.approx(float(model(input_ids=ids).logits[0, 1].detach()), rel=1e-3)
     assert found.beside == f"score at {'embeddings of zero' if baseline is None else f'the token {baseline!r}'}"
 
 

@@ -96,19 +96,6 @@ class Names:
         return int(ids[0])
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What a model says about one text."""
-
-    score: float
-    #: Of `plus`; None where there is nothing else.
-    probability: float | None
-    plus: int
-    minus: int | None
-    #: The token that answers, of models that have an answer for each.
-    at: int
-
-
 class Question:
     """The score of each text of a batch: the logit of `plus`, minus that of `minus`, at the token `at`.
 
@@ -135,21 +122,22 @@ class Question:
         found = found if found.dim() == 2 else found[rows, at]  # noqa: PLR2004 - batch and answers
         return found[rows, plus] if minus is None else found[rows, plus] - found[rows, minus]
 
-    def answers(self) -> list[Answer]:
-        """What was found at the texts."""
-        found, rows = self._logits.double(), range(len(self.plus))
-        sure = found.softmax(1)
-        minus: list[int | None] = [None] * len(rows) if self.minus is None else self.minus.tolist()
-        return [
-            Answer(
-                float(found[row, p] - (0 if m is None else found[row, m])),
-                float(sure[row, p]) if found.shape[1] > 1 else None,
-                p,
-                m,
-                at,
-            )
-            for row, p, m, at in zip(rows, self.plus.tolist(), minus, self.at.tolist(), strict=True)
-        ]
+    @property
+    def scores(self) -> list[float]:
+        """The score of each text, once it was asked for."""
+        found: list[float] = (self._of(self.plus) - (0 if self.minus is None else self._of(self.minus))).tolist()
+        return found
+
+    @property
+    def probabilities(self) -> list[float] | list[None]:
+        """Of `plus`, where there is anything else."""
+        if self._logits.shape[1] == 1:
+            return [None] * len(self.plus)
+        found: list[float] = (self._of(self.plus) - self._logits.double().logsumexp(1)).exp().tolist()
+        return found
+
+    def _of(self, answers: Tensor) -> Tensor:
+        return self._logits.double().gather(1, answers[:, None])[:, 0]
 
     def _settled(self, found: Tensor) -> Tensor:
         if found.dim() == 3:  # noqa: PLR2004 - batch, tokens, answers
@@ -159,13 +147,13 @@ class Question:
             self.at = torch.where(self.at < 0, sure.amax(-1).argmax(1), self.at)
             found = found[torch.arange(len(found), device=found.device), self.at]
         self.plus = torch.where(self.plus < 0, found.argmax(1), self.plus)
-        count, most = (
-            found.shape[1],
-            int(self.plus.max() if self.minus is None else max(self.plus.max(), self.minus.max())),
-        )
-        if most >= count:
-            raise TargetError(f"target {most} is out of range: the model has {count} answers, from 0 to {count - 1}.")
-        if self.minus is not None and bool((self.plus == self.minus).any()):
-            same = self.names.name(int(self.plus[self.plus == self.minus][0]))
-            raise ConfigurationError(f"target and versus are both {same}: there is no difference.")
+        count = found.shape[1]
+        for asked in (self.plus,) if self.minus is None else (self.plus, self.minus):
+            if int(asked.max()) >= count:
+                raise TargetError(
+                    f"target {int(asked.max())} is out of range: the model has {count} answers, from 0 to {count - 1}."
+                )
+        if self.minus is not None and bool((same := self.plus == self.minus).any()):
+            name = self.names.name(int(self.plus[same][0]))
+            raise ConfigurationError(f"target and versus are both {name}: there is no difference.")
         return found

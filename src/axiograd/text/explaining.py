@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -23,8 +24,9 @@ from axiograd.text.asking import Names, Question, Task, task_of
 from axiograd.text.explanation import TextExplanation, TextExplanations
 from axiograd.text.reading import Texts
 
-#: Relative to the scores: what rounding leaves at most.
 _ROUNDING = 1e-3
+#: Models whose score has been asked for at twice the embeddings, and whether it was at least twice as large.
+_GROWS: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
 
 
 def explain(
@@ -81,21 +83,20 @@ def explain(
                 plus=[targets[row] for row in rows],
                 minus=None if others is None else [others[row] for row in rows],
             )
-            values = how.attribute(call, question)
-            answers = zip(rows, values.tolist(), question.answers(), strict=True)
-            for row, row_values, answer in answers:
-                tokens = read.tokens(row, row_values)
+            values = how.attribute(call, question).tolist()
+            for i, row in enumerate(rows):
+                tokens = read.tokens(row, values[i])
                 found[row] = TextExplanation(
                     listed[row],
                     tokens,
                     read.words(row, tokens),
-                    names.name(answer.plus),
-                    answer.score,
+                    names.name(int(question.plus[i])),
+                    question.scores[i],
                     how.title,
                     how.beside,
-                    None if answer.minus is None else names.name(answer.minus),
-                    answer.probability,
-                    read.word(row, answer.at) if names.task == "token" else None,
+                    None if question.minus is None else names.name(int(question.minus[i])),
+                    question.probabilities[i],
+                    read.word(row, int(question.at[i])) if names.task == "token" else None,
                 )
             bar(advance=len(rows))
     explained = TextExplanations(found[row] for row in range(len(listed)))
@@ -115,6 +116,7 @@ class _Method:
         steps: int,
         baseline: str | None,
     ) -> None:
+        self.model, self.steps = model, steps
         self.function = FromLayer(model, embedding_of(model) if layer is None else layer)
         self.function.count = 1  # what is known need not be found out by a pass of its own
         self._by_default = method is None
@@ -127,13 +129,17 @@ class _Method:
         self.method = self.entry.build(self.function, steps=steps)
         if baseline is not None and not isinstance(self.method, IntegratedGradients):
             raise ConfigurationError(f"baseline= is for integrated-gradients; {self.entry.title} has its own.")
-        self.title = self.entry.titled(steps)
         self.baseline = None if baseline is None else _token(baseline, tokenizer)
         self.beside: str | None = None
         if isinstance(self.method, IntegratedGradients):
             self.beside = f"score at {'embeddings of zero' if baseline is None else f'the token {baseline!r}'}"
         elif isinstance(self.method, HeldGradient | XGradient):
             self.beside = "constants"
+
+    @property
+    def title(self) -> str:
+        """How the explanation names it."""
+        return self.entry.titled(self.steps)
 
     @property
     def takes_batches(self) -> bool:
@@ -147,9 +153,9 @@ class _Method:
             # Others ask elsewhere than at the text, or while they are traced: what the model says is found first.
             with torch.no_grad():
                 question(self.function(*embeddings, **call))
+        elif self._by_default:
+            self._prefer_exact(embeddings, call, question)
         found = self._values(self.method, embeddings, call, question)
-        if self._by_default and isinstance(self.method, HeldGradient):
-            found = self._exact(embeddings, call, question, found)
         if isinstance(self.method, XGradient) and self.method.certificate is not None:
             # Proved for one question, whose degree is that of all.
             self.method = XGradient(self.function, degree=self.method.certificate.degree)
@@ -174,26 +180,21 @@ class _Method:
         (found,) = method.attribute(embeddings, target=question, baselines=baselines, additional_forward_args=call)
         return found.double().flatten(2).sum(2)  # type: ignore[no-any-return]  # a tensor
 
-    def _exact(
-        self, embeddings: tuple[Tensor, ...], call: dict[str, Tensor], question: Question, found: Tensor
-    ) -> Tensor:
-        """X-Gradient in place of what was held, if the model is homogeneous from its embeddings on.
+    def _prefer_exact(self, embeddings: tuple[Tensor, ...], call: dict[str, Tensor], question: Question) -> None:
+        """X-Gradient in place of what is held, if the model is homogeneous from its embeddings on.
 
-        Then nothing is constant, and twice the embeddings have at least twice the score: most models are no cause for
-        a proof.
+        Most are no cause for a proof: with twice the embeddings they have not even twice the score.
         """
         self._by_default = False
-        scores = found.new_tensor([answer.score for answer in question.answers()])
-        if float((scores - found.sum(1)).abs().max()) > _ROUNDING * float(scores.abs().max()):
-            return found
-        with torch.no_grad():
-            twice = question(self.function(*(2 * h for h in embeddings), **call))
-        if bool((twice / scores > 2 - _ROUNDING).all()):
+        if _GROWS.get(self.model, True):
+            with torch.no_grad():
+                score, twice = (question(self.function(*(n * h for h in embeddings), **call)) for n in (1, 2))
+            _GROWS[self.model] = bool((twice / score > 2 - _ROUNDING).all())
+        if _GROWS[self.model]:
             exact = XGradient(self.function)
             with suppress(NotHomogeneousError):
-                found = self._values(exact, embeddings, call, question)
-                self.method, self.title = exact, "X-Gradient"
-        return found
+                self._values(exact, embeddings, call, question)
+                self.method, self.entry = exact, find_method(XGradient)
 
 
 def embedding_of(model: Any) -> nn.Module:
