@@ -3,17 +3,18 @@
 `python docs/live.py FOLDER`, the folder being the page of a network that knows traffic lights.
 """
 
+import shutil
 import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageDraw, ImageFilter
+from playwright.sync_api import sync_playwright
 
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS.parent / "tests" / "helpers"))
-from support.chromium import Browser  # noqa: E402  # the tests' helpers
-from support.served import served  # noqa: E402
+from support.served import served  # noqa: E402  # the tests' helper
 
 SIDE = 768
 LAMPS = ((255, 60, 40), (90, 70, 20), (20, 70, 40))
@@ -45,24 +46,20 @@ def traffic_light() -> Image.Image:
 
 
 def main() -> None:
-    """Open the page, drop the drawing, keep what is seen."""
-    with tempfile.TemporaryDirectory() as folder, served(Path(sys.argv[1])) as address:
+    """Open the page, give it the drawing, keep what is seen."""
+    target = DOCS / "pictures" / "live.png"
+    with tempfile.TemporaryDirectory() as folder, served(Path(sys.argv[1])) as address, sync_playwright() as driver:
         photo = Path(folder) / "light.png"
         traffic_light().save(photo)
-        browser = Browser(Path(folder) / "profile")
-        try:
-            browser.resize(1180, 820)
-            browser.call("Page.navigate", url=address)
-            browser.wait("document.documentElement?.dataset.state === 'ready'", 120)
-            data = {"items": [], "files": [str(photo)], "dragOperationsMask": 1}
-            for kind in ("dragEnter", "dragOver", "drop"):
-                browser.call("Input.dispatchDragEvent", type=kind, x=200, y=300, data=data)
-            browser.wait("document.documentElement.dataset.state === 'done'", 120)
-            browser.screenshot(DOCS / "pictures" / "live.png")
-        finally:
-            browser.close()
-    picture = Image.open(DOCS / "pictures" / "live.png").convert("RGB")
-    picture.save(DOCS / "pictures" / "live.png", optimize=True)
+        browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": 1180, "height": 860})
+        page.goto(address)
+        page.wait_for_selector("html[data-state=ready]", timeout=120_000)
+        page.set_input_files("#file", photo)
+        page.wait_for_selector("html[data-state=done]", timeout=120_000)
+        page.screenshot(path=target)
+        browser.close()
+    Image.open(target).convert("RGB").save(target, optimize=True)
 
 
 if __name__ == "__main__":
