@@ -22,7 +22,7 @@ def demo_report(
     n: int = 24,
 ) -> Report:
     """What `axiograd demo` found, with exact attributions of ``n`` test images."""
-    regular, xdnn, mended = (result.accuracies[name] for name in ("regular", "x_dnn", "x_dnn_with_prior"))
+    regular, xdnn, fixed = (result.accuracies[name] for name in ("regular", "x_dnn", "x_dnn_with_prior"))
     tag_before, tag_after = result.on_tag["x_dnn"], result.on_tag["x_dnn_with_prior"]
     report = Report(
         "Right for the right reason",
@@ -32,7 +32,7 @@ def demo_report(
             "makes it look at the shape."
         ),
         headline={
-            "accuracy with a random tag": (f"{xdnn.random_tag:.1f} %", f"{mended.random_tag:.1f} %"),
+            "accuracy with a random tag": (f"{xdnn.random_tag:.1f} %", f"{fixed.random_tag:.1f} %"),
             "attribution on the tag": (f"{tag_before:.0f} %", f"{tag_after:.1f} %"),
             "faster than 128-step Integrated Gradients": f"{result.speed.ratio:.0f} times",
         },
@@ -75,7 +75,7 @@ def demo_report(
         "Trained for the right reason",
         "The loss gets a term: the squared attribution on the tag, for what the network still gets wrong.",
         numbers={
-            "with a random tag": (f"{xdnn.random_tag:.1f} %", f"{mended.random_tag:.1f} %"),
+            "with a random tag": (f"{xdnn.random_tag:.1f} %", f"{fixed.random_tag:.1f} %"),
             "attribution on the tag": (f"{tag_before:.0f} %", f"{tag_after:.1f} %"),
         },
         code='axiograd.AttributionLoss(cross_entropy, axiograd.priors.RightReasons(), outputs="residual")',
@@ -93,10 +93,10 @@ def _add_samples(report: Report, data: Data, before: nn.Module, after: nn.Module
     with torch.no_grad():
         predictions = {"before": before(x).argmax(1), "after": after(x).argmax(1)}
     # First those that show it best: wrong before, right after, and most of the attribution on the tag.
-    mended = (predictions["before"] != classes) & (predictions["after"] == classes)
+    fixed = (predictions["before"] != classes) & (predictions["after"] == classes)
     size = maps["before"].abs()
     on_tag = (size * tags[:n]).sum((1, 2, 3)) / size.sum((1, 2, 3))
-    for rank, i in enumerate((mended + on_tag).argsort(descending=True).tolist()):
+    for rank, i in enumerate((fixed + on_tag).argsort(descending=True).tolist()):
         report.add_sample(
             f"image {i}",
             {name: attribution[i] for name, attribution in maps.items()},

@@ -67,9 +67,7 @@ def table_explanation_html(explanation: Any) -> str:
 
 def axiom_report_html(report: Any) -> str:
     """A row per axiom: whether it holds, the largest violation, and the counterexample."""
-    rows = [[r.axiom, bool(r.passed), r.violation, r.tolerance, str(r.counterexample or "")] for r in report.results]
-    columns = ["axiom", "holds", "largest violation", "tolerance", "counterexample"]
-    return fragment("table", columns, rows, f"{report.method} on {report.models}, seed {report.seed}")
+    return fragment("axioms", report)
 
 
 def conversion_html(conversion: Any) -> str:

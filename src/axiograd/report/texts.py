@@ -81,7 +81,7 @@ def text_svg(explanation: Any) -> str:
 
 
 def pieces(explanation: Any) -> Iterator[tuple[Any, bool]]:
-    """Everything that is shown, in order, and whether it has a colour: words, what is between."""
+    """Everything that is shown, in order, and whether it has a colour: words, what is between them, constants."""
     from axiograd.text.explanation import Piece
 
     tokens = explanation.tokens
@@ -160,11 +160,11 @@ def _linear(channel: int) -> float:
 
 
 #: rich's own format has a window around the text, and fonts from the network.
-_SVG = """<svg viewBox="0 0 {terminal_width} {terminal_height}" xmlns="http://www.w3.org/2000/svg">
+_SVG = """<svg viewBox="-12 -8 {terminal_width} {terminal_height}" xmlns="http://www.w3.org/2000/svg">
 <style>.{unique_id}-matrix {{ font: {char_height}px/{line_height}px Menlo, "DejaVu Sans Mono", Consolas, monospace; }}
 {styles}</style>
 <defs>{lines}</defs>
-<rect width="100%" height="100%" fill="#fff"/>
+<rect x="-12" y="-8" width="100%" height="100%" fill="#fff"/>
 {backgrounds}
 <g class="{unique_id}-matrix">{matrix}</g>
 </svg>
