@@ -134,6 +134,7 @@ class Results:
         image = sample.inputs.dim() == _IMAGE
         features, values = (None, None) if image else self._cells(sample)
         details = {"target": sample.target_name}
+        score = float(sample.scores[sample.target or 0])
         if sample.energy is not None:
             details["energy part"] = f"{sample.energy:.0%} of the score"
         if sample.mask is not None:
@@ -147,10 +148,11 @@ class Results:
             image=self._picture(sample) if image else None,
             label=None if sample.label is None else sample.names[sample.label],
             prediction=sample.names[sample.predicted] if len(sample.scores) > 1 else sample.predicted,
-            score=float(sample.scores[sample.target or 0]),
+            score=score,
             completeness={titles[name]: error for name, error in errors.items()},
             values=values,
             features=features,
+            base=score - sample.difference,
             details=details,
         )
 

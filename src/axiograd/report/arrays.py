@@ -3,7 +3,6 @@
 import base64
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -121,21 +120,16 @@ def to_image(image: Any) -> Array:
     return np.broadcast_to(np.moveaxis(array, 0, -1), (*array.shape[1:], _RGB))
 
 
-def png(pixels: Array) -> bytes:
-    """A PNG file of grey levels or RGB in [0, 1]."""
-    image = optional("PIL.Image", "plots", "drawing pictures", package="pillow")
-    file = io.BytesIO()
-    image.fromarray((np.asarray(pixels) * 255).round().astype(np.uint8)).save(file, format="PNG", optimize=True)
-    return file.getvalue()
-
-
 def data_uri(pixels: Array) -> str:
-    """The PNG file as an address that a page can hold.
+    """The PNG file of grey levels or RGB in [0, 1], as an address that a page can hold.
 
     >>> data_uri(np.zeros((2, 2, 3)))[:30]
     'data:image/png;base64,iVBORw0K'
     """
-    return "data:image/png;base64," + base64.b64encode(png(pixels)).decode()
+    image = optional("PIL.Image", "plots", "drawing pictures", package="pillow")
+    file = io.BytesIO()
+    image.fromarray((np.asarray(pixels) * 255).round().astype(np.uint8)).save(file, format="PNG", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
 
 
 def bounding_box(mask: Any) -> tuple[int, int, int, int] | None:
@@ -151,37 +145,15 @@ def bounding_box(mask: Any) -> tuple[int, int, int, int] | None:
     return int(columns[0]), int(rows[0]), int(columns[-1]) + 1, int(rows[-1]) + 1
 
 
-@dataclass(frozen=True)
-class Limit:
-    """Where the colours of a map end: at ±value."""
+def colour_end(maps: Sequence[Array], clip: float = CLIP, *, positive_only: bool = False) -> float:
+    """Where the colours of maps end: the percentile of |attribution| over all of them, the largest where that is zero.
 
-    value: float
-    largest: float
-    clip: float
-
-    @property
-    def clips(self) -> bool:
-        return self.value < self.largest
-
-    @classmethod
-    def of(cls, maps: Sequence[Array], clip: float = CLIP, *, positive_only: bool = False) -> "Limit":
-        """The percentile of |attribution| over all maps; the largest one where the percentile is zero.
-
-        >>> Limit.of([np.zeros((2, 2))]).value, Limit.of([np.full((2, 2), -3.0)]).value
-        (1.0, 3.0)
-        """
-        if not 0 < clip <= 100:  # noqa: PLR2004  # percent
-            raise ConfigurationError(f"clip={clip!r}: expected a percentile above 0 and up to 100.")
-        magnitudes = np.concatenate([np.maximum(m, 0).ravel() if positive_only else np.abs(m).ravel() for m in maps])
-        largest = float(magnitudes.max())
-        value = float(np.percentile(magnitudes, clip)) or largest
-        # A subnormal limit would overflow when values are divided by it.
-        if value < np.finfo(np.float64).tiny:
-            return cls(1.0, largest, clip)
-        return cls(value, largest, clip)
-
-    def __str__(self) -> str:
-        if self.largest == 0:
-            return "all zero"
-        end = f"colours end at ±{self.value:.3g}"
-        return f"{end} ({self.clip:g}th percentile; largest {self.largest:.3g})" if self.clips else end
+    >>> colour_end([np.zeros((2, 2))]), colour_end([np.full((2, 2), -3.0)])
+    (1.0, 3.0)
+    """
+    if not 0 < clip <= 100:  # noqa: PLR2004  # percent
+        raise ConfigurationError(f"clip={clip!r}: expected a percentile above 0 and up to 100.")
+    magnitudes = np.concatenate([np.maximum(m, 0).ravel() if positive_only else np.abs(m).ravel() for m in maps])
+    end = float(np.percentile(magnitudes, clip)) or float(magnitudes.max())
+    # Values are divided by it, and a subnormal one would overflow.
+    return end if end >= np.finfo(np.float64).tiny else 1.0

@@ -20,7 +20,6 @@ SMALL, NORMAL, LARGE = 7.5, 8.5, 10.5
 CHARACTERS_PER_INCH = 15  # of SMALL text
 TITLE_CHARACTERS_PER_INCH = 10
 TITLE_LINE = 0.19  # inches
-FORMATS = (".png", ".pdf", ".svg")
 
 
 def new_figure(width: float, height: float) -> Any:
@@ -85,22 +84,8 @@ def picture_axes(axes: Any) -> None:
         spine.set_linewidth(0.6)
 
 
-def render(figure: Any, kind: str = ".png", dpi: int = 200) -> bytes:
-    """The file's bytes, without a date in them."""
-    import matplotlib as mpl
-
-    buffer = io.BytesIO()
-    undated = {".png": {}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
-    # Type 42 keeps text as text, which print shops and screen readers want.
-    with mpl.rc_context({"pdf.fonttype": 42, "svg.hashsalt": "axiograd"}), warnings.catch_warnings():
-        # Names have letters that the font lacks; it draws boxes for them, and the page has the names.
-        warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
-        figure.savefig(buffer, format=kind[1:], dpi=dpi, metadata=undated[kind])
-    return buffer.getvalue()
-
-
 def save(figure: Any, path: Destination, *, dpi: int = 200) -> Any:
-    """Write the figure to each path, atomically, and give it back.
+    """Write the figure to each path, atomically and without a date in it, and give it back.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -108,10 +93,19 @@ def save(figure: Any, path: Destination, *, dpi: int = 200) -> Any:
     ...     sorted(p.name for p in Path(folder).iterdir())
     ['a.pdf', 'a.png']
     """
+    import matplotlib as mpl
+
     paths = [] if path is None else [path] if isinstance(path, str | os.PathLike) else list(path)
+    undated = {".png": {}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
     for target in map(Path, paths):
         kind = target.suffix.lower()
-        if kind not in FORMATS:
-            raise ConfigurationError(f"{target.name!r}: a figure's name ends in one of {', '.join(FORMATS)}.")
-        write_atomically(target, render(figure, kind, dpi))
+        if kind not in undated:
+            raise ConfigurationError(f"{target.name!r}: a figure's name ends in one of {', '.join(undated)}.")
+        file = io.BytesIO()
+        # Type 42 keeps text as text, which print shops and screen readers want.
+        with mpl.rc_context({"pdf.fonttype": 42, "svg.hashsalt": "axiograd"}), warnings.catch_warnings():
+            # Names have letters that the font lacks; it draws boxes for them, and the page has the names.
+            warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
+            figure.savefig(file, format=kind[1:], dpi=dpi, metadata=undated[kind])
+        write_atomically(target, file.getvalue())
     return figure

@@ -11,7 +11,7 @@ from axiograd.report import canvas
 from axiograd.report.arrays import (
     Array,
     Channels,
-    Limit,
+    colour_end,
     in_windows,
     separate,
     to_array,
@@ -152,7 +152,8 @@ def _figure(
     if scale not in {"shared", "per-image"}:
         raise ConfigurationError(f"scale={scale!r}: expected 'shared' or 'per-image'.")
     maps = [panel.values for row in rows for panel in row if panel.values is not None]
-    common = Limit.of(maps, clip, positive_only=kind == "positive")
+    own, positive = scale == "per-image", kind == "positive"
+    common = colour_end(maps, clip, positive_only=positive)
     shape = maps[0].shape
     side = _SIDES.get(len(rows) * len(rows[0]), _SMALL_SIDE)
     ratio = min(max(shape[0] / shape[1], 0.25), 4.0)
@@ -160,7 +161,6 @@ def _figure(
     above = canvas.TITLE_LINE * len(canvas.title_lines(title, width))
     figure = canvas.new_figure(width, max(len(rows) * (0.93 * side * ratio + 0.24) + 0.4, 1.8) + above)
     axes = figure.subplots(len(rows), len(rows[0]), squeeze=False)
-    clips = False
     for places, row in zip(axes, rows, strict=True):
         for place, panel in zip(places, row, strict=False):
             canvas.picture_axes(place)
@@ -169,23 +169,18 @@ def _figure(
             if panel.values is None:
                 place.imshow(panel.image, interpolation="nearest")
                 continue
-            own = scale == "per-image"
-            limit = Limit.of([panel.values], clip, positive_only=kind == "positive") if own else common
-            clips |= limit.clips
-            _draw(place, panel.values, panel.image, limit.value, kind)
+            end = colour_end([panel.values], clip, positive_only=positive) if own else common
+            _draw(place, panel.values, panel.image, end, kind)
             if own:
-                end = "all zero" if limit.largest == 0 else f"±{limit.value:.2g}"
-                canvas.write_text(place.set_xlabel(end, fontsize=canvas.SMALL, color=canvas.QUIET))
+                words = f"±{end:.2g}" if panel.values.any() else "all zero"
+                canvas.write_text(place.set_xlabel(words, fontsize=canvas.SMALL, color=canvas.QUIET))
         for place in places[len(row) :]:
             place.set_visible(False)
-    _colour_bar(figure, axes, common.value if scale == "shared" else None, kind, clips=clips)
-    ends = (
-        str(common)
-        if scale == "shared"
-        else f"each map has its own colours, ending at its ±value ({clip:g}th percentile)"
-    )
+    _colour_bar(figure, axes, None if own else common, kind, clips=clip < 100)  # noqa: PLR2004  # percent
+    ends = "each map has its own colours, ending at its ±value" if own else f"colours end at ±{common:.3g}"
+    ends += f" ({clip:g}th percentile)"
     canvas.title_figure(figure, title)
-    canvas.note_figure(figure, [*notes, ends, "negative values not shown" if kind == "positive" else ""])
+    canvas.note_figure(figure, [*notes, ends, "negative values not shown" if positive else ""])
     return figure
 
 

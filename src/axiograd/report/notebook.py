@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from axiograd.report.arrays import Limit, data_uri, in_windows, to_array, to_image, to_map, window_for
+from axiograd.report.arrays import colour_end, data_uri, in_windows, to_array, to_image, to_map, window_for
 from axiograd.report.charts import bars, labelled
 from axiograd.report.colours import colour
 from axiograd.report.templates import fragment
@@ -121,10 +121,10 @@ def _maps(attribution: Tensor, given: Tensor | None) -> dict[str, Any]:
     pictures = []
     for i, sample in enumerate(attribution[:_SHOWN]):
         values = in_windows(to_map(sample), window)
-        limit = Limit.of([values])
+        end = colour_end([values])
         if paired and given is not None and bool(given[i].isfinite().all()):
             pictures.append((data_uri(to_image(given[i])), "the input"))
-        pictures.append((data_uri(colour(values / limit.value) / 255), str(limit)))
+        pictures.append((data_uri(colour(values / end) / 255), f"colours end at ±{end:.3g}"))
     sums = f", sums over {window} × {window} pixels" if window > 1 else ""
     return {
         "pictures": pictures,

@@ -28,6 +28,8 @@ ONLY = "attribution"
 LEVELS = 127
 #: Bars of a row in the gallery, and samples of a table from which on it has an overview.
 _BARS, _MANY = 8, 5
+#: A sum this near to the score adds up, also after single precision and a fine quadrature.
+_NEAR = 1e-2
 
 
 @dataclass(frozen=True)
@@ -155,10 +157,10 @@ class Report:
         """One sample: its attributions by name (methods, or before and after), and what is known about it.
 
         Attributions are [height, width] or [channels, height, width] with an optional ``image``, or [features] with
-        ``features`` names and ``values``; with a ``base``, the score where no feature speaks, they are a waterfall.
-        Prediction, score and relative completeness error are one for all views or {view: one}. ``boxes`` are (left,
-        top, right, bottom) in pixels, outlined in the picture. What is ``featured`` is also shown at the top, all
-        views side by side.
+        ``features`` names and ``values``: a waterfall from ``base``, the score where no feature speaks, if they add up
+        to the score. Prediction, score and relative completeness error are one for all views or {view: one}. ``boxes``
+        are (left, top, right, bottom) in pixels, outlined in the picture. What is ``featured`` is also shown at the
+        top, all views side by side.
         """
         named: dict[str, Any] = dict(attributions) if isinstance(attributions, Mapping) else {ONLY: attributions}
         if not named:
@@ -173,7 +175,9 @@ class Report:
         if flat == {True}:
             for view, array in arrays.items():
                 labels = labelled(features, values, array.size)
-                drawn[view] = {"bars": bars(labels, array.ravel(), top=_BARS, base=base), "sum": float(array.sum())}
+                total = float(array.sum())
+                start = base if _adds_up(total, base, _of_view(score, view, named)) else None
+                drawn[view] = {"bars": bars(labels, array.ravel(), top=_BARS, base=start), "sum": total}
             first = next(iter(arrays.values())).ravel()
             given = ["?"] * first.size if values is None else _cells(values)
             more["row"] = (labelled(features, None, first.size), given, first)
@@ -240,6 +244,10 @@ class Report:
         if len(rows) < _MANY or len({tuple(names) for names, _, _ in rows}) > 1:
             return []
         return overview(rows[0][0], np.stack([row[2] for row in rows]), [row[1] for row in rows])
+
+
+def _adds_up(total: float, base: float | None, score: float | None) -> bool:
+    return base is not None and (score is None or math.isclose(total, score - base, rel_tol=_NEAR, abs_tol=1e-6))
 
 
 def _cells(values: Any) -> list[Any]:
