@@ -100,33 +100,39 @@ def relative(found: Sequence[Tensor], expected: Sequence[Tensor]) -> Tensor:
 
 
 def _structure(subject: Subject, call: Call, generator: torch.Generator) -> float:
-    """How far the graph is from the model, both in float64; in its own format if it cannot be copied or widened."""
-    ask, dtype, interpreter = _question(subject, call.batch, generator), call.features[0].dtype, fx.Interpreter
-    expected = eager(subject.model, call, ask, subject)
+    """How far the graph is from the model, both in float64; in its own format if it does not run in another."""
+    ask, dtype = _question(subject, call.batch, generator), call.features[0].dtype
+    run_graph: fx.Interpreter = fx.Interpreter(subject.joint.graph)
+    expected: list[Tensor] = []
     if isinstance(subject.model, nn.Module):
-        with suppress(Exception):  # its code writes its format down
-            wide, at, asked = copy.deepcopy(subject.model).double(), call.to(torch.float64), _widened(ask, dtype)
-            found = eager(wide, at, asked, subject)
-            if found[0].dtype == torch.float64:
-                call, ask, expected, interpreter = at, asked, found, _in_float64(dtype)
-    given = [*subject.joint.constants.values(), *_named(call, subject.joint, ask).values()]
+        with suppress(Exception):  # whatever its code says of formats
+            wide, at = copy.deepcopy(subject.model).double(), call.to(torch.float64)
+            expected = eager(wide, at, _widened(ask, dtype), subject)
+    if expected and expected[0].dtype == torch.float64:
+        call, ask, run_graph = at, _widened(ask, dtype), _InFloat64(subject.joint.graph, dtype)
+    else:
+        expected = eager(subject.model, call, ask, subject)
     with torch.no_grad():
-        found = interpreter(subject.joint.graph).run(*given)
+        found = run_graph.run(*subject.joint.constants.values(), *_named(call, subject.joint, ask).values())
     return float(relative(found[: len(expected)], expected).max())
 
 
-def _in_float64(dtype: torch.dtype) -> type[fx.Interpreter]:
+class _InFloat64(fx.Interpreter):
     """Runs a graph with float64 wherever it says another format."""
 
-    class Wide(fx.Interpreter):
-        def placeholder(self, target: Any, args: Any, kwargs: Any) -> Any:
-            return _widened(super().placeholder(target, args, kwargs), dtype)
+    def __init__(self, graph: fx.GraphModule, dtype: torch.dtype) -> None:
+        super().__init__(graph)
+        self._dtype = dtype
 
-        def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-            args, kwargs = pytree.tree_map(lambda leaf: _widened(leaf, dtype), (args, kwargs))
-            return super().call_function(target, args, kwargs)
+    def placeholder(self, target: Any, args: Any, kwargs: Any) -> Any:
+        return _widened(super().placeholder(target, args, kwargs), self._dtype)
 
-    return Wide
+    def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
+        return _widened(super().get_attr(target, args, kwargs), self._dtype)
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        args, kwargs = pytree.tree_map(lambda leaf: _widened(leaf, self._dtype), (args, kwargs))
+        return super().call_function(target, args, kwargs)
 
 
 def _widened(value: Any, dtype: torch.dtype) -> Any:

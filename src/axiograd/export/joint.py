@@ -62,9 +62,8 @@ class _WithConstants(nn.Module):
     def __init__(self, joint: Joint) -> None:
         super().__init__()
         self.graph = joint.graph
-        self._names = [f"c{i}_{name}" for i, name in enumerate(joint.constants)]  # `a.b` and `a_b` are two
-        for name, value in zip(self._names, joint.constants.values(), strict=True):
-            self.register_buffer(name.replace(".", "_"), value)
+        for i, (name, value) in enumerate(joint.constants.items()):
+            self.register_buffer(f"c{i}_{name.replace('.', '_')}", value)  # `a.b` and `a_b` are two
 
     def forward(self, *inputs: Tensor) -> Any:
         return self.graph(*self.buffers(), *inputs)
@@ -108,9 +107,9 @@ class Explain:
 
     def example(self, output: Tensor) -> Tensor:
         """What is asked, for such an output."""
-        return (
-            output.new_zeros(output.shape[:1], dtype=torch.int64) if self.asked == "index" else torch.zeros_like(output)
-        )
+        if self.asked == "weights":
+            return torch.zeros_like(output)
+        return output.new_zeros(output.shape[:1], dtype=torch.int64)
 
     def __call__(
         self, run: Callable[[list[Tensor]], Tensor], features: list[Tensor], baselines: list[Tensor], ask: Tensor
