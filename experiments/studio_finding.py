@@ -22,10 +22,8 @@ from axiograd import InputXGradient, XGradient
 from axiograd.datasets import TensorData, add_decoy
 from axiograd.datasets.pictures import Pictures
 from axiograd.studio.clusters import Cluster, find_clusters, in_turns
-from axiograd.studio.split import sample
-from axiograd.studio.survey import cells, look
+from axiograd.studio.survey import cells, look, sample
 from experiments import confounded, lab, loops
-from experiments.studio_scenes import quietly
 
 WHITE, GREY = "white, on one class", "grey, on all classes"
 X, PIXELS, REGULAR = "X-Gradient, X-DNN", "pixels, X-DNN", "Input × Gradient, regular network"
@@ -100,10 +98,10 @@ def searched(patch: str, share: float, maps: str, seed: int, quick: bool) -> dic
     pictures = Pictures.of_tensors(TensorData(train.inputs, train.targets, train.name))
     rows = sample(range(len(pictures)), 200 if quick else LOOKED_AT, seed)
     method = InputXGradient(model) if maps == REGULAR else XGradient(model, degree=1.0)
-    survey = look(model, method, pictures, rows, quietly)
+    survey = look(method, pictures, rows)
     if maps == PIXELS:
         survey = replace(survey, maps=cells(pictures.batch(rows)).numpy())
-    found = find_clusters(model, pictures, survey, quietly, seed=seed)
+    found = find_clusters(model, pictures, survey, seed=seed)
     patches = int(train.shortcuts[rows].any((1, 2, 3)).sum())
     at_random = (len(rows) + 1) / (patches + 1)  # images that are seen on average up to the first with a patch
     return {"reliance": reliance, "at random": at_random, **effort(found, train.shortcuts)}

@@ -19,13 +19,12 @@ from torch import nn
 from axiograd import XGradient
 from axiograd.datasets import TensorData
 from axiograd.datasets.pictures import Pictures
-from axiograd.studio import mending
 from axiograd.studio.clusters import find_clusters, in_turns
+from axiograd.studio.fixing import choose_plan, fix, marked_images
 from axiograd.studio.marks import Marks, as_dicts
-from axiograd.studio.split import sample
-from axiograd.studio.survey import look
+from axiograd.studio.survey import look, sample
 from experiments import lab, loops
-from experiments.studio_scenes import BOXES, quietly, scene_of
+from experiments.studio_scenes import BOXES, scene_of
 
 JUDGED = 500
 
@@ -58,8 +57,8 @@ def beginning(name: str, size: Size, seed: int) -> tuple[nn.Module, Pictures, tu
     """A network that has learnt the shortcut, its images, and those images in the order of the wall."""
     scene = scene_of(name, size.n, size.epochs)
     model, pictures = scene.learnt(seed), scene.pictures(scene.train)
-    survey = look(model, XGradient(model, degree=1.0), pictures, sample(range(len(pictures)), 2000, seed), quietly)
-    found = find_clusters(model, pictures, survey, quietly, seed=seed)
+    survey = look(XGradient(model, degree=1.0), pictures, sample(range(len(pictures)), 2000, seed))
+    found = find_clusters(model, pictures, survey, seed=seed)
     return model, pictures, tuple(in_turns([(one.score, one.members) for one in found]))
 
 
@@ -85,7 +84,7 @@ def paint(data: TensorData, rows: Sequence[int], wrong: float, *, spread: bool, 
             marks.add({"do": "stroke", "image": row, "kind": kind, "tool": "rectangle", "points": points})
         if spread:
             to = [[other, 0, 0] for other in range(len(data)) if other != row]
-            marks.add({"do": "spread", "how": "place", "strokes": as_dicts(marks.strokes(row)[-1:]), "to": to})
+            marks.add({"do": "spread", "image": row, "strokes": as_dicts(marks.strokes(row)[-1:]), "to": to})
     return marks
 
 
@@ -98,10 +97,11 @@ def fixed(name: str, size: Size, painted: int, spread: str, wrong: float, seed: 
     if painted:
         how = {"spread": spread == "same place", "outside": name == BOXES, "seed": seed}
         marks = paint(scene.train, every if painted == size.n else order[:painted], wrong, **how)
-        plan = mending.MendingPlan("right-reasons", 1.0, size=size.n, seed=seed)
-        data = mending.data_set(pictures, every, marks, plan)
-        plan = replace(mending.sensible(model, data, "right-reasons", 1.0, seed), lr=size.rate, batch=size.batch)
-        mending.mend(model, data, plan, lambda _: True, seconds=1e9, epochs=size.passes)
+        data = marked_images(pictures, every, marks, "right-reasons", size=size.n, seed=seed)
+        plan = replace(choose_plan(model, data, "right-reasons", seed=seed), lr=size.rate, batch=size.batch)
+        for _ in fix(model, data, plan, size.passes):
+            pass
+        model.eval()
     seen = replace(scene.test, inputs=scene.transform.normalise(scene.test.inputs))
     few, shares = seen.select(slice(JUDGED)), []
     for x, *_, shortcut in few.batches(100):

@@ -50,7 +50,7 @@ def studio(
     with speaking(as_json=json) as output:
         import webbrowser
 
-        from axiograd.studio.opening import opened
+        from axiograd.studio.opening import Opened
 
         if demo:
             from axiograd.studio import demo as shapes
@@ -61,7 +61,7 @@ def studio(
             pictures, origin = _named(str(spec), weights, settings, preprocess, str(data))
         for line in pictures.skipped[:5]:
             output.say(f"Left out because it cannot be decoded: {line}")
-        with opened(pictures, origin, out, masks=masks, port=port) as running:
+        with Opened(pictures, origin, out, masks=masks, port=port) as running:
             output.answer({"address": running.address, "folder": str(out)})
             output.say(f"The studio is open at {running.address}")
             output.say("Anyone on this machine who has this address can use it. Ctrl-C closes it; nothing is lost.")
@@ -88,7 +88,7 @@ def _named(spec: str, weights: str | None, settings: list[str] | None, preproces
     return Pictures.of_folder(data, prepared.preprocess, grey=prepared.grey), origin
 
 
-def _load(spec: str, weights: str | None, settings: dict[str, Any], between: Any) -> nn.Module:  # noqa: ARG001
+def _load(spec: str, weights: str | None, settings: dict[str, Any]) -> nn.Module:
     from axiograd.loading import load
 
     return load(spec, weights, settings=settings).model

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -10,19 +11,24 @@ from torch import nn
 
 from axiograd.datasets import Preprocess, shapes
 from axiograd.datasets.pictures import Pictures
+from axiograd.datasets.synthetic import TAGS
 from axiograd.studio.network import Origin
-from axiograd.studio.split import split
-from axiograd.studio.survey import Between
+from axiograd.studio.survey import split
 
 #: Zero is mid-grey.
 TRANSFORM = Preprocess(resize=None, crop=None, mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
 #: Shapes so faint that the tag is the easier thing to learn.
-CONTRAST = 0.3
+CONTRAST = 0.5
+#: Pixels of the tag's side.
+SIDE = 5
 
 
 def pictures(n: int = 3000, seed: int = 0) -> Pictures:
-    """Training images, all with the tag of their class."""
-    return Pictures.of_tensors(shapes("train", n, shortcut="class", contrast=CONTRAST, seed=seed), TRANSFORM)
+    """Training images, all with the tag of their class in the lower right corner."""
+    data = shapes("train", n, contrast=CONTRAST, seed=seed)
+    inputs = data.inputs.clone()
+    inputs[:, :, -SIDE:, -SIDE:] = torch.tensor(TAGS)[data.targets, :, None, None]
+    return Pictures.of_tensors(replace(data, inputs=inputs, name="shapes with a tag"), TRANSFORM)
 
 
 def network() -> nn.Sequential:
@@ -42,20 +48,16 @@ def network() -> nn.Sequential:
     )
 
 
-def trained(images: Pictures, rows: tuple[int, ...], between: Between, *, epochs: int = 5, seed: int = 0) -> nn.Module:
+def trained(images: Pictures, rows: list[int], *, epochs: int = 5, seed: int = 0) -> nn.Module:
     """The network after a short training, which finds the tag."""
     torch.manual_seed(seed)
     model = network()
-    size = 50
-    total = epochs * -(-len(rows) // size)
+    batches = torch.tensor(rows).split(50)
     optimizer = torch.optim.Adam(model.parameters())
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, total_steps=total)
-    for epoch in range(epochs):
-        order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(epoch)).tolist()
-        for start in range(0, len(rows), size):
-            between(epoch * -(-len(rows) // size) + start // size, total)
-            chosen = [rows[i] for i in order[start : start + size]]
-            loss = F.cross_entropy(model(images.batch(chosen)), images.targets[chosen])
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, total_steps=epochs * len(batches))
+    for _ in range(epochs):
+        for batch in torch.tensor(rows)[torch.randperm(len(rows))].split(50):
+            loss = F.cross_entropy(model(images.batch(batch.tolist())), images.targets[batch])
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -65,9 +67,8 @@ def trained(images: Pictures, rows: tuple[int, ...], between: Between, *, epochs
 
 def origin(images: Pictures) -> Origin:
     """The network as a session takes it."""
-    rows = split(images.targets.tolist()).train
     return Origin(
-        partial(trained, images, rows),
+        partial(trained, images, split(images.targets)[0]),
         network,
         "from axiograd.studio.demo import network",
         "network()",

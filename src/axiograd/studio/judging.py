@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import torch
@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from axiograd.attribution import Attribution
 from axiograd.datasets.pictures import Mask, Pictures
 from axiograd.studio.marks import Marks
-from axiograd.studio.survey import Between, explained
+from axiograd.studio.survey import BATCH, Progress, explained, quietly
 
-BATCH = 100
+#: Images of other classes of which the one that is most marked at the same place gives its pixels.
+DRAWN = 8
 
 
 @dataclass(frozen=True)
@@ -24,149 +25,75 @@ class Verdict:
 
     images: int
     accuracy: float
-    by_class: dict[str, float]
-    #: How much of |attribution| lies where it was said "not here", and in how many images that was said.
-    wrong_share: float | None
+    #: How many of them have something marked as "not here", of which classes, and which classes have nothing marked.
     marked: int
-    #: Accuracy with the marked regions exchanged for those of images of other classes, and without the exchange.
-    randomised: float | None
+    marked_classes: tuple[str, ...]
+    unmarked_classes: tuple[str, ...]
+    #: How much of |attribution| lies there.
+    wrong_share: float | None
+    #: Accuracy on the marked images with the marked regions exchanged, see `exchanged`, and without.
+    exchanged: float | None
     marked_accuracy: float | None
-    right: tuple[int, ...] = field(default=(), repr=False)
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON has it."""
-        return asdict(self)
+    #: The images that it gets right.
+    right: tuple[int, ...]
 
 
 def judge(
-    model: nn.Module,
-    method: Attribution,
-    pictures: Pictures,
-    rows: Sequence[int],
-    marks: Marks,
-    between: Between,
-    *,
-    seed: int = 0,
+    method: Attribution, pictures: Pictures, rows: Sequence[int], marks: Marks, on_progress: Progress = quietly
 ) -> Verdict:
-    """Accuracy, reasons, and accuracy once the wrong reason tells nothing."""
-    model.eval()
-    marked = [row for row in rows if marks.masks(row)[0] is not None]
-    predictions: dict[int, int] = {}
+    """Accuracy, reasons, and accuracy once the marked regions tell nothing."""
+    rows, marked = list(rows), marks.wrong(rows)
+    model, total = cast("nn.Module", method.model), len(rows) + 2 * len(marked)
+    masks = {row: cast("Mask", marks.masks(row)[0]) for row in marked}
+    right: set[int] = set()
     for start in range(0, len(rows), BATCH):
-        between(start, len(rows) + 2 * len(marked))
-        chosen = list(rows[start : start + BATCH])
-        with torch.no_grad():
-            predictions |= zip(chosen, model(pictures.batch(chosen)).argmax(1).tolist(), strict=True)
-    right = {row for row, found in predictions.items() if found == int(pictures.targets[row])}
-    inside = total = 0.0
+        on_progress(start, total)
+        right |= _right(model, pictures, rows[start : start + BATCH], pictures.batch(rows[start : start + BATCH]))
+    shares, after = 0.0, 0
+    random = np.random.default_rng(0)
     for start in range(0, len(marked), BATCH):
-        between(len(rows) + start, len(rows) + 2 * len(marked))
+        on_progress(len(rows) + 2 * start, total)
         chosen = marked[start : start + BATCH]
         mass = explained(method, pictures.batch(chosen))[1].abs().sum(1).double()
-        masks = torch.from_numpy(np.stack([_wrong(marks, row) for row in chosen]))
+        inside = torch.from_numpy(np.stack([masks[row] for row in chosen]))
         # Each image counts the same, however large its attributions are.
-        shares = (mass * masks).flatten(1).sum(1) / mass.flatten(1).sum(1).clamp(min=1e-30)
-        inside, total = inside + float(shares.sum()), total + len(chosen)
-    exchanged = randomised(pictures, marked, marks, seed)
-    hits = 0
-    for start in range(0, len(marked), BATCH):
-        between(len(rows) + len(marked) + start, len(rows) + 2 * len(marked))
-        with torch.no_grad():
-            found = model(exchanged.batch(start, BATCH)).argmax(1)
-        hits += int((found == pictures.targets[marked[start : start + BATCH]]).sum())
-    labels = pictures.targets[list(rows)].tolist()
-    by_class = {
-        name: float(np.mean([row in right for row, label in zip(rows, labels, strict=True) if label == k]))
-        for k, name in enumerate(pictures.classes)
-        if k in labels
-    }
+        shares += float(((mass * inside).flatten(1).sum(1) / mass.flatten(1).sum(1).clamp(min=1e-30)).sum())
+        after += len(_right(model, pictures, chosen, exchanged(pictures, chosen, masks, rows, random)))
     n = len(marked)
+    found, known = set(pictures.targets[marked].tolist()), set(pictures.targets[rows].tolist())
     return Verdict(
-        len(rows),
-        len(right) / max(1, len(rows)),
-        by_class,
-        inside / total if total else None,
-        n,
-        hits / n if n else None,
-        len(right & set(marked)) / n if n else None,
-        tuple(sorted(right)),
+        images=len(rows),
+        accuracy=len(right) / len(rows),
+        marked=n,
+        marked_classes=tuple(name for k, name in enumerate(pictures.classes) if k in found),
+        unmarked_classes=tuple(name for k, name in enumerate(pictures.classes) if k in known - found),
+        wrong_share=shares / n if n else None,
+        exchanged=after / n if n else None,
+        marked_accuracy=len(right & set(marked)) / n if n else None,
+        right=tuple(sorted(right)),
     )
 
 
-def _wrong(marks: Marks, row: int) -> Mask:
-    wrong = marks.masks(row)[0]
-    return np.zeros(marks.shape, dtype=bool) if wrong is None else wrong
+@torch.no_grad()
+def _right(model: nn.Module, pictures: Pictures, rows: Sequence[int], inputs: Tensor) -> set[int]:
+    hits = model(inputs).argmax(1) == pictures.targets[list(rows)]
+    return {row for row, hit in zip(rows, hits.tolist(), strict=True) if hit}
 
 
-@dataclass(frozen=True)
-class MaskPart:
-    """A marked region in one image: its box and its pixels."""
+def exchanged(
+    pictures: Pictures, rows: Sequence[int], masks: dict[int, Mask], among: Sequence[int], random: np.random.Generator
+) -> Tensor:
+    """Images with what `masks` says exchanged for the same place in images of other classes, drawn from `among`.
 
-    row: int
-    top: int
-    left: int
-    mask: Mask
-
-
-class randomised:  # noqa: N801  # read as a verb where it is called
-    """Images whose marked regions come from images of other classes, at the same size as far as there is one.
-
-    A mask may have several parts, such as the four corners: each is exchanged by itself.
+    Of a few that are drawn, the one that is most marked at that place gives its pixels, so that a tag becomes another
+    class's tag where there is one, and what other images have in its stead where there is none.
     """
-
-    def __init__(self, pictures: Pictures, rows: Sequence[int], marks: Marks, seed: int = 0) -> None:
-        self.pictures, self.rows = pictures, list(rows)
-        self.pieces = {row: parts(row, _wrong(marks, row)) for row in self.rows}
-        self.random = np.random.default_rng(seed)
-        self.pool: dict[int, list[MaskPart]] = {}
-        for row, found in self.pieces.items():
-            self.pool.setdefault(int(pictures.targets[row]), []).extend(found)
-
-    def batch(self, start: int, size: int) -> Tensor:
-        """Some of them, in order."""
-        return torch.stack([self._one(row) for row in self.rows[start : start + size]])
-
-    def _one(self, row: int) -> Tensor:
-        image = self.pictures.read(row).clone()
-        label = int(self.pictures.targets[row])
-        others = [piece for other, pieces in self.pool.items() if other != label for piece in pieces]
-        for piece in self.pieces[row]:
-            if not others:
-                break
-            height, width = piece.mask.shape
-            drawn = [others[i] for i in self.random.integers(0, len(others), 8)]
-            donor = min(drawn, key=lambda one: abs(one.mask.shape[0] - height) + abs(one.mask.shape[1] - width))
-            tall, wide = donor.mask.shape
-            given = self.pictures.read(donor.row)[:, donor.top : donor.top + tall, donor.left : donor.left + wide]
-            fitted = given[:, np.arange(height) * tall // height][:, :, np.arange(width) * wide // width]
-            place = image[:, piece.top : piece.top + height, piece.left : piece.left + width]
-            place.copy_(torch.where(torch.from_numpy(piece.mask), fitted, place))
-        return image
-
-
-def parts(row: int, mask: Mask) -> list[MaskPart]:
-    """The connected parts of a mask (neighbours share an edge).
-
-    >>> [(one.top, one.left, one.mask.shape) for one in parts(0, np.array([[1, 0, 0], [1, 0, 1]], dtype=bool))]
-    [(0, 0, (2, 1)), (1, 2, (1, 1))]
-    """
-    labels = np.zeros(mask.shape, dtype=np.int64)
-    found: list[MaskPart] = []
-    for start in zip(*np.nonzero(mask), strict=True):
-        if labels[start]:
-            continue
-        number = len(found) + 1
-        labels[start] = number
-        front = [start]
-        while front:
-            y, x = front.pop()
-            for at in ((y - 1, x), (y + 1, x), (y, x - 1), (y, x + 1)):
-                inside = 0 <= at[0] < mask.shape[0] and 0 <= at[1] < mask.shape[1]
-                if inside and mask[at] and not labels[at]:
-                    labels[at] = number
-                    front.append(at)
-        own = labels == number
-        down, across = np.flatnonzero(own.any(1)), np.flatnonzero(own.any(0))
-        box = own[down[0] : down[-1] + 1, across[0] : across[-1] + 1]
-        found.append(MaskPart(row, int(down[0]), int(across[0]), box))
-    return found
+    labels = pictures.targets[list(among)].numpy()
+    inputs = pictures.batch(rows)
+    nothing = np.zeros(pictures.shape, dtype=bool)
+    for image, row in zip(inputs, rows, strict=True):
+        others = np.flatnonzero(labels != int(pictures.targets[row]))
+        drawn = [among[int(i)] for i in random.choice(others if len(others) else len(labels), DRAWN)]
+        donor = max(drawn, key=lambda other: int((masks.get(other, nothing) & masks[row]).sum()))
+        image.copy_(torch.where(torch.from_numpy(masks[row]), pictures.read(donor), image))
+    return inputs

@@ -5,25 +5,22 @@ from __future__ import annotations
 import socket
 import threading
 import webbrowser
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import Self
 
-import torch
 from torch import nn
 
 from axiograd._extras import optional
 from axiograd.datasets import PIXELS, Preprocess, TensorData
 from axiograd.datasets.pictures import Pictures
 from axiograd.errors import ConfigurationError
-from axiograd.studio.chief import Chief
-from axiograd.studio.mask_files import import_masks
+from axiograd.studio.masks import import_masks
 from axiograd.studio.network import Origin
 from axiograd.studio.session import Session
-from axiograd.studio.survey import Between
+from axiograd.studio.worker import Worker
 
 
 class Opened:
@@ -32,27 +29,25 @@ class Opened:
     As a context manager it closes itself.
     """
 
-    def __init__(self, session: Session, origin: Origin, stack: ExitStack, *, port: int = 0, method: str) -> None:
+    def __init__(
+        self, pictures: Pictures, origin: Origin, folder: Path, *, masks: Path | None = None, port: int = 0
+    ) -> None:
         uvicorn = optional("uvicorn", "studio", "the studio")
         server = optional("axiograd.studio.server", "studio", "the studio", package="starlette")
-        self.session = session
-        self.chief = Chief(session, origin, method=method)
-        self.chief.open()
-        stack.callback(self.chief.close)
-        pages = server.Server(self.chief)
-        listening = _listen(port)
-        self.port = int(listening.getsockname()[1])
-        self.address = f"http://127.0.0.1:{self.port}/{pages.token}/"
-        config = uvicorn.Config(pages.app, log_level="error", timeout_graceful_shutdown=1, server_header=False)
-        self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [listening]}, daemon=True)
-        self._thread.start()
-        self._stack = stack
-        stack.callback(self._end)
-
-    def _end(self) -> None:
-        self._server.should_exit = True
-        self._thread.join(10)
+        with ExitStack() as stack:
+            self.session = stack.enter_context(Session.opened(folder, pictures, origin.name))
+            if masks is not None:
+                import_masks(masks, pictures, self.session.marks, folder)
+            listening = stack.enter_context(_listen(port))
+            self.worker = Worker(self.session, origin)
+            pages = server.Server(self.worker)
+            self.address = f"http://127.0.0.1:{listening.getsockname()[1]}/{pages.token}/"
+            config = uvicorn.Config(pages.app, log_level="error", timeout_graceful_shutdown=1, server_header=False)
+            self._server = uvicorn.Server(config)
+            self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [listening]}, daemon=True)
+            self.worker.open()
+            self._thread.start()
+            self._stack = stack.pop_all()
 
     def wait(self) -> None:
         """Until Ctrl-C."""
@@ -61,6 +56,9 @@ class Opened:
 
     def close(self) -> None:
         """Stop the server and the worker; everything is on the disk."""
+        self.worker.close()
+        self._server.should_exit = True
+        self._thread.join(10)
         self._stack.close()
 
     def __enter__(self) -> Self:
@@ -87,36 +85,6 @@ def _listen(port: int) -> socket.socket:
     return listening
 
 
-@contextmanager
-def opened(
-    pictures: Pictures,
-    origin: Origin,
-    folder: Path,
-    *,
-    masks: Path | None = None,
-    port: int = 0,
-    method: str = "spawn",
-) -> Iterator[Opened]:
-    """A running studio on a session's folder, until the block ends."""
-    with open_session(pictures, origin, folder, masks=masks, port=port, method=method) as found:
-        yield found
-
-
-def open_session(
-    pictures: Pictures, origin: Origin, folder: Path, *, masks: Path | None, port: int, method: str
-) -> Opened:
-    """The same without a block: whoever calls it closes it."""
-    stack = ExitStack()
-    try:
-        session = stack.enter_context(Session.opened(folder, pictures, origin.name))
-        if masks is not None and not session.marks.actions:
-            import_masks(masks, pictures, session.marks, folder)
-        return Opened(session, origin, stack, port=port, method=method)
-    except BaseException:
-        stack.close()
-        raise
-
-
 def open_studio(
     model: nn.Module,
     data: TensorData | Pictures | str | Path,
@@ -130,7 +98,7 @@ def open_studio(
     """Open the studio on a model and images, beside what runs; `close()` ends it, the session stays in `out`.
 
     `data` are pixels in [0, 1] with classes, or a folder with one folder per class; `transform` makes of them what the
-    model takes.
+    model takes. `masks` is a folder with masks to add to the session, one PNG per image.
 
     >>> import tempfile, torch
     >>> from torch import nn
@@ -149,29 +117,11 @@ def open_studio(
     elif isinstance(data, TensorData):
         pictures = Pictures.of_tensors(data, transform)
     else:
-        pictures = Pictures.of_folder(data, transform, grey=_is_grey(model))
-    kept = deepcopy(model).cpu().eval()
-    origin = Origin(partial(_given, kept), partial(deepcopy, kept), name=type(model).__name__)
-    # A class that was written in a notebook cannot be imported by another process, but a fork has it.
-    forks = "fork" if "fork" in torch.multiprocessing.get_all_start_methods() else "spawn"
-    inside = type(model).__module__ == "__main__" or any(type(m).__module__ == "__main__" for m in model.modules())
-    found = open_session(
-        pictures,
-        origin,
-        Path(out),
-        masks=None if masks is None else Path(masks),
-        port=port,
-        method=forks if inside else "spawn",
-    )
+        first = next((layer for layer in model.modules() if isinstance(layer, nn.Conv2d)), None)
+        pictures = Pictures.of_folder(data, transform, grey=first is not None and first.in_channels == 1)
+    copy = partial(deepcopy, deepcopy(model).cpu())
+    origin = Origin(copy, copy, name=type(model).__name__)
+    opened = Opened(pictures, origin, Path(out), masks=None if masks is None else Path(masks), port=port)
     if browser:
-        webbrowser.open(found.address)
-    return found
-
-
-def _given(model: nn.Module, between: Between) -> nn.Module:  # noqa: ARG001  # it is made already
-    return model
-
-
-def _is_grey(model: nn.Module) -> bool:
-    first = next((layer for layer in model.modules() if isinstance(layer, nn.Conv2d)), None)
-    return first is not None and first.in_channels == 1
+        webbrowser.open(opened.address)
+    return opened

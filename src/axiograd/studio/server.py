@@ -1,198 +1,257 @@
-"""The local server: what the page shows, and what a person does there; trouble becomes a sentence for the page."""
+"""The local server: what the page shows, and what a person does there; an error becomes a sentence for the page."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import secrets
+from collections.abc import AsyncIterator, Iterable
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
 
 from axiograd.errors import AxiogradError, InputError
-from axiograd.studio.chief import Chief
-from axiograd.studio.marks import Stroke, as_dicts
-from axiograd.studio.mask_files import import_masks, write_masks
-from axiograd.studio.mending import PRIORS
-from axiograd.studio.views import Handler, Views
+from axiograd.studio.images import mask_image, png
+from axiograd.studio.marks import as_dicts
+from axiograd.studio.worker import Worker
 
-#: Nothing from elsewhere, no inline script, no frame around it, and no address with its token told to anybody.
-HEADERS = {
-    "content-security-policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'",
-    "referrer-policy": "no-referrer",
-    "x-content-type-options": "nosniff",
-    "cache-control": "no-store",
-    "cross-origin-resource-policy": "same-origin",
-}
-#: Bytes of the longest request: a stroke of twenty thousand points.
-LONGEST = 2_000_000
+#: Pixels of the longer side of an image on the wall.
+THUMBNAIL = 160
+#: Images that became right, or wrong, of which the page shows some.
+SHOWN = 24
 
 
 class Server:
     """What the page asks for, given to the session and to the worker."""
 
-    def __init__(self, chief: Chief, token: str | None = None) -> None:
-        self.chief, self.session = chief, chief.session
-        self.token = token or secrets.token_urlsafe(24)
-        shown = Views(chief).routes
-        done = {
-            "api/stroke": self.stroke,
-            "api/undo": self.undo,
-            "api/preview": self.preview,
-            "api/spread": self.spread,
-            "api/mend": self.mend,
-            "api/stop": self.stop,
-            "api/go": self.go,
-            "api/judge": self.judge,
-            "api/keep": self.keep,
-            "api/import": self.import_masks,
-            "api/export": self.export_masks,
+    def __init__(self, worker: Worker) -> None:
+        self.worker, self.session, self.pictures = worker, worker.session, worker.pictures
+        #: Who does not know it sees nothing.
+        self.token = secrets.token_urlsafe(24)
+        self._thumbnail = lru_cache(4000)(lambda image: png(self.pictures.picture(image), THUMBNAIL))
+        assets = Path(__file__).parent / "assets"
+
+        async def page(request: Request) -> Response:  # noqa: ARG001
+            return FileResponse(assets / "studio.html")
+
+        shown = {
+            "state": self.state,
+            "images": self.images,
+            "thumb/{image:int}.png": self.thumbnail,
+            "image/{image:int}.png": self.image,
+            "mask/{image:int}.png": self.mask,
+            "map/{round:int}/{image:int}.png": self.map,
+            "about/{image:int}": self.about,
+            "events": self.events,
         }
-        routes = [Route(f"/{self.token}/{path}", self._said(how), methods=["GET"]) for path, how in shown.items()]
-        routes += [Route(f"/{self.token}/{path}", self._said(how), methods=["POST"]) for path, how in done.items()]
-        self.app = Door(Starlette(routes=routes), self.token)
+        done = {
+            "stroke": self.stroke,
+            "undo": self.undo,
+            "preview": self.preview,
+            "spread": self.spread,
+            "fix": self.fix,
+            "stop": self.stop,
+            "go": self.go,
+            "judge": self.judge,
+            "keep": self.keep,
+        }
+        routes = [
+            Route("/", page),
+            *(Route(f"/api/{path}", handler, methods=["GET"]) for path, handler in shown.items()),
+            *(Route(f"/api/{path}", handler, methods=["POST"]) for path, handler in done.items()),
+            Mount("/assets", StaticFiles(directory=assets)),
+            Mount("/shared", StaticFiles(packages=[("axiograd.report", "assets")])),
+        ]
+        self.app = Starlette(
+            routes=[Mount(f"/{self.token}", routes=routes)],
+            middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost"])],
+            exception_handlers={AxiogradError: _sentence},
+        )
 
-    @staticmethod
-    def _said(handler: Handler) -> Handler:
-        """Trouble becomes a sentence for the page."""
-
-        async def handle(request: Request) -> Response:
-            try:
-                answer = await handler(request)
-            except AxiogradError as error:
-                text = str(error)
-                answer = JSONResponse({"error": text[:1].upper() + text[1:]}, 422)
-            except (ValueError, KeyError, TypeError) as error:
-                answer = JSONResponse({"error": f"That cannot be read: {error!r}."}, 400)
-            answer.headers.update(HEADERS)
-            return answer
-
-        return handle
-
-    async def stroke(self, request: Request) -> Response:
-        given = await request.json()
-        image = int(given["image"])
-        if not 0 <= image < len(self.session.pictures):
-            raise InputError(f"there is no image {image}.")
-        stroke = as_dicts([Stroke.ensure(given)])[0]
-        with self.chief.lock:
-            self.session.marks.add({"do": "stroke", "image": image, **stroke})
-        return self._counts()
-
-    async def undo(self, request: Request) -> Response:  # noqa: ARG002
-        with self.chief.lock:
-            undone = self.session.marks.undo()
-        if undone is None:
-            raise InputError("there is nothing to undo.")
-        return self._counts(undone=undone["do"], image=undone.get("image"))
-
-    def _counts(self, **further: Any) -> JSONResponse:
-        self.chief.tell({"kind": "marks"})
-        marks = self.session.marks
-        return JSONResponse({"painted": len(marks.painted()), "marked": len(marks.images()), **further})
-
-    async def preview(self, request: Request) -> Response:
-        """What a spread would hit: how many images, and some of them."""
-        given = await request.json()
-        image, how = int(given["image"]), str(given["how"])
-        cluster = given.get("cluster")
-        found = await asyncio.wrap_future(self.chief.spread(image, how, cluster, preview=True))
-        total = len(self.session.pictures)
-        looked = min(total, 300) if how == "patches" else total
-        count = round(len(found) * total / looked) if how == "patches" else len(found)
-        step = max(1, len(found) // 12)
+    async def state(self, request: Request) -> Response:  # noqa: ARG002
+        """Everything but the images."""
+        session, worker, pictures = self.session, self.worker, self.pictures
+        rounds = [one | {"clusters": None, "verdict": _without(one["verdict"], "right")} for one in session.rounds]
+        height, width = pictures.shape
         return JSONResponse(
             {
-                "count": count,
-                "estimated": how == "patches" and looked < total,
-                "examples": [{"image": i, "down": d, "right": r} for i, d, r in found[::step][:12]],
+                "data": pictures.name,
+                "model": worker.origin.name,
+                "images": len(pictures),
+                "size": [width, height],
+                "classes": list(pictures.classes),
+                "skipped": list(pictures.skipped[:20]),
+                "skipped_count": len(pictures.skipped),
+                "rounds": rounds,
+                "current": session.current,
+                "compared": session.state["compared"],
+                "changes": self._changes(),
+                "clusters": [_without(one, "rows") for one in session.clusters()],
+                **self._marked(),
+                "job": worker.job,
+                "steps": worker.steps,
+                "messages": worker.messages,
+                "trouble": worker.trouble,
             }
         )
 
+    def _marked(self) -> dict[str, int]:
+        return {"painted": len(self.session.marks.painted()), "marked": len(self.session.marks.images())}
+
+    def _changes(self) -> dict[str, Any] | None:
+        """What became right and what became wrong between the two rounds that are compared."""
+        compared = self.session.state["compared"]
+        if not compared or compared[0] == compared[1]:
+            return None
+        before, after = (set(self.session.round(number)["verdict"]["right"]) for number in compared)
+        gained, lost = sorted(after - before), sorted(before - after)
+        return {
+            "gained": len(gained), "lost": len(lost), "gained_rows": gained[:SHOWN], "lost_rows": lost[:SHOWN],
+        }  # fmt: skip
+
+    async def images(self, request: Request) -> Response:
+        """A part of what is found."""
+        asked = request.query_params
+        rows = self.session.find(
+            label=int(asked["label"]) if asked.get("label") else None,
+            show=asked["show"],
+            text=asked["text"],
+            cluster=int(asked["cluster"]) if asked.get("cluster") else None,
+            sort=asked["sort"],
+        )
+        start, count = int(asked["start"]), int(asked["count"])
+        return JSONResponse({"total": len(rows), "images": self._described(rows[start : start + count])})
+
+    def _described(self, images: Iterable[int]) -> list[dict[str, Any]]:
+        survey = self.session.survey(self.session.current)
+        seen = {} if survey is None else {int(row): place for place, row in enumerate(survey.rows)}
+        found = []
+        for image in images:
+            one = {"image": image, "name": self.pictures.names[image], "label": int(self.pictures.targets[image])}
+            if survey is not None and (place := seen.get(image)) is not None:
+                one["prediction"] = int(survey.predictions[place])
+                one["confidence"] = float(survey.confidences[place])
+            found.append(one)
+        return found
+
+    def _image(self, image: int) -> int:
+        if not 0 <= image < len(self.pictures):
+            raise InputError(f"there is no image {image}; there are {len(self.pictures)}.")
+        return image
+
+    async def about(self, request: Request) -> Response:
+        image = self._image(request.path_params["image"])
+        strokes = as_dicts(self.session.marks.strokes(image))
+        return JSONResponse(self._described([image])[0] | {"strokes": strokes})
+
+    async def thumbnail(self, request: Request) -> Response:
+        content = await asyncio.to_thread(self._thumbnail, self._image(request.path_params["image"]))
+        return Response(content, media_type="image/png")
+
+    async def image(self, request: Request) -> Response:
+        image = self._image(request.path_params["image"])
+        content = await asyncio.to_thread(lambda: png(self.pictures.picture(image)))
+        return Response(content, media_type="image/png")
+
+    async def mask(self, request: Request) -> Response:
+        wrong, right = self.session.marks.masks(self._image(request.path_params["image"]))
+        return Response(mask_image(wrong, right, self.pictures.shape), media_type="image/png")
+
+    async def map(self, request: Request) -> Response:
+        """A heat map; during training, of the network as it is now."""
+        image, number = self._image(request.path_params["image"]), request.path_params["round"]
+        content, *_ = await asyncio.wrap_future(self.worker.ask(partial(self.worker.map, image, number)))
+        return Response(content, media_type="image/png")
+
+    async def events(self, request: Request) -> Response:  # noqa: ARG002
+        """Server-sent events: what happens, as it happens."""
+        loop, queue = asyncio.get_running_loop(), asyncio.Queue[dict[str, Any]]()
+
+        def listen(event: dict[str, Any]) -> None:
+            loop.call_soon_threadsafe(queue.put_nowait, event)
+
+        async def stream() -> AsyncIterator[str]:
+            self.worker.listeners.append(listen)
+            try:
+                yield "retry: 1000\n\n"
+                while (event := await queue.get())["kind"] != "closed":
+                    yield f"data: {json.dumps(event)}\n\n"
+            finally:
+                self.worker.listeners.remove(listen)
+
+        return StreamingResponse(stream(), media_type="text/event-stream")
+
+    # What a person does.
+
+    async def stroke(self, request: Request) -> Response:
+        given = await request.json()
+        self.session.marks.add(given | {"do": "stroke", "image": self._image(given["image"])})
+        return self._painted()
+
+    async def undo(self, request: Request) -> Response:
+        image = (await request.json())["image"]
+        undone = self.session.marks.undo(image)
+        if undone is None:
+            raise InputError("nothing was painted on this image itself; the eraser takes off what was spread here.")
+        return self._painted(undone=undone["do"])
+
+    def _painted(self, **further: Any) -> JSONResponse:
+        self.worker.tell("marks", **self._marked())
+        return JSONResponse(further)
+
+    async def preview(self, request: Request) -> Response:
+        """What a spread would hit."""
+        given = await request.json()
+        question = partial(self.worker.preview, given["image"], given["how"], given.get("cluster"))
+        return JSONResponse(await asyncio.wrap_future(self.worker.ask(question)))
+
     async def spread(self, request: Request) -> Response:
         given = await request.json()
-        done = self.chief.spread(int(given["image"]), str(given["how"]), given.get("cluster"), preview=False)
-        found = await asyncio.wrap_future(done)
-        return self._counts(spread=len(found))
+        image, how, marks = given["image"], given["how"], self.session.marks
+        strokes = as_dicts(marks.strokes(image))
+        work = partial(self.worker.spread, image, how, given.get("cluster"))
+        found = await asyncio.wrap_future(self.worker.begin("spread", "Spreading", work))
+        if found:
+            marks.add({"do": "spread", "image": image, "how": how, "strokes": strokes, "to": found})
+        return self._painted(spread=len(found))
 
-    async def mend(self, request: Request) -> Response:
+    async def fix(self, request: Request) -> Response:
         given = await request.json()
-        prior, strength, seconds = str(given["prior"]), float(given["strength"]), float(given["seconds"])
-        if prior not in PRIORS or not 0 < seconds <= 86_400:  # noqa: PLR2004  # a day
-            raise InputError(
-                f"cannot train with {prior!r} for {seconds:g} s: choose {', '.join(PRIORS)}, and up to a day."
-            )
-        self.chief.mend(prior, strength, seconds)
+        work = partial(self.worker.fix, given["prior"], float(given["strength"]), float(given["seconds"]))
+        self.worker.begin("fix", "Getting ready to train", work)
         return JSONResponse({})
 
     async def stop(self, request: Request) -> Response:  # noqa: ARG002
-        self.chief.stop()
+        self.worker.stop()
         return JSONResponse({})
 
     async def go(self, request: Request) -> Response:
-        number = int((await request.json())["round"])
-        with self.chief.lock:
-            self.chief.check_idle()
-            self.session.go_to(number)
-        if self.session.survey(number) is None:
-            self.chief.look(number)
-        self.chief.tell({"kind": "state"})
+        number = (await request.json())["round"]
+        self.worker.begin("show", "Going there", partial(self.worker.show, number))
         return JSONResponse({})
 
     async def judge(self, request: Request) -> Response:
-        before, after = (int(one) for one in (await request.json())["rounds"])
-        for one in (before, after):
-            self.session.round(one)
-        self.chief.check_idle()
-        self.chief.judge(before, after)
+        before, after = (await request.json())["rounds"]
+        self.worker.begin("judge", "Judging", partial(self.worker.judge, before, after))
         return JSONResponse({})
 
-    async def keep(self, request: Request) -> Response:
-        number = int((await request.json()).get("round", self.session.current))
-        self.session.round(number)
-        return JSONResponse(await asyncio.wrap_future(self.chief.keep(number)))
-
-    async def import_masks(self, request: Request) -> Response:
-        folder = Path(str((await request.json())["folder"]))
-        with self.chief.lock:
-            count = import_masks(folder, self.session.pictures, self.session.marks, self.session.folder)
-        return self._counts(imported=count)
-
-    async def export_masks(self, request: Request) -> Response:  # noqa: ARG002
-        if not self.session.marks.images():
-            raise InputError("nothing is marked yet; paint first.")
-        into = self.session.folder / "masks"
-        files = await asyncio.to_thread(write_masks, into, self.session.pictures, self.session.marks)
-        return JSONResponse({"folder": str(into), "images": len(files)})
+    async def keep(self, request: Request) -> Response:  # noqa: ARG002
+        self.worker.begin("keep", "Writing the files", partial(self.worker.keep, self.session.current))
+        return JSONResponse({})
 
 
-class Door:
-    """Answers only requests with the token, to this machine by its own name, and from the page itself."""
+async def _sentence(request: Request, error: Exception) -> Response:  # noqa: ARG001
+    text = str(error)
+    return JSONResponse({"error": text[:1].upper() + text[1:]}, 422)
 
-    def __init__(self, app: ASGIApp, token: str) -> None:
-        self.app, self.token = app, token
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            if scope["type"] == "lifespan":
-                await self.app(scope, receive, send)
-            return
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        host = headers.get("host", "").rpartition(":")[0] or headers.get("host", "")
-        origin = headers.get("origin")
-        first = scope["path"].split("/")[1] if scope["path"].count("/") else ""
-        if host not in {"127.0.0.1", "localhost"} or (origin is not None and origin != f"http://{headers['host']}"):
-            answer: Response = PlainTextResponse("This page is for this machine alone.", 403)
-        elif not secrets.compare_digest(first.encode(), self.token.encode()):
-            answer = PlainTextResponse("The address is not complete: open the one that the studio printed.", 403)
-        elif int(headers.get("content-length", "0") or 0) > LONGEST:
-            answer = PlainTextResponse("That is too long.", 413)
-        else:
-            await self.app(scope, receive, send)
-            return
-        answer.headers.update(HEADERS)
-        await answer(scope, receive, send)
+def _without(content: dict[str, Any] | None, name: str) -> dict[str, Any] | None:
+    return content and {key: value for key, value in content.items() if key != name}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import torch
@@ -10,54 +11,45 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from axiograd.datasets.pictures import Mask, Pictures
-from axiograd.errors import InputError
-from axiograd.studio.marks import Stroke
-from axiograd.studio.survey import Between
+from axiograd.studio.survey import Progress, quietly
 
-HOWS = ("place", "class", "cluster", "patches")
+How = Literal["place", "class", "cluster", "patches"]
 #: Root mean square difference of pixels in [0, 1] up to which patches look the same.
 ALIKE = 0.1
+#: An image, and by how many pixels the strokes move down and to the right.
 Target = tuple[int, int, int]
 
 
-def painted(strokes: Sequence[Stroke], shape: tuple[int, int]) -> Mask:
-    """What the strokes of an image cover together."""
-    covered = np.zeros(shape, dtype=bool)
-    for stroke in strokes:
-        drawn = stroke.raster(*shape)
-        covered = covered & ~drawn if stroke.kind == "erase" else covered | drawn
-    if not covered.any():
-        raise InputError("there is nothing painted on this image to spread; paint first.")
-    return covered
-
-
 def targets(
-    how: str,
+    how: How,
     image: int,
     mask: Mask,
     pictures: Pictures,
     rows: Sequence[int],
-    between: Between,
+    on_progress: Progress = quietly,
     *,
-    members: Sequence[int] | None = None,
+    members: Sequence[int] = (),
 ) -> list[Target]:
-    """Where the strokes go, `how` as in `HOWS`: image, and by how many pixels down and to the right they move."""
+    """Where the strokes of an image go, among these rows; `members` are those of its cluster."""
     others = [row for row in rows if row != image]
-    if how == "place":
-        return [(row, 0, 0) for row in others]
+    if how == "patches":
+        return similar(image, mask, pictures, others, on_progress)
+    labels, among = pictures.targets.tolist(), set(members)
     if how == "class":
-        label = int(pictures.targets[image])
-        return [(row, 0, 0) for row in others if int(pictures.targets[row]) == label]
-    if how == "cluster":
-        if members is None:
-            raise InputError("this image is in no cluster; spread to the same place, the class, or similar patches.")
-        chosen = set(members)
-        return [(row, 0, 0) for row in others if row in chosen]
-    return similar(image, mask, pictures, others, between)
+        others = [row for row in others if labels[row] == labels[image]]
+    elif how == "cluster":
+        others = [row for row in others if row in among]
+    return [(row, 0, 0) for row in others]
 
 
 def similar(
-    image: int, mask: Mask, pictures: Pictures, rows: Sequence[int], between: Between, *, alike: float = ALIKE
+    image: int,
+    mask: Mask,
+    pictures: Pictures,
+    rows: Sequence[int],
+    on_progress: Progress = quietly,
+    *,
+    alike: float = ALIKE,
 ) -> list[Target]:
     """The place in each image that looks most like what was painted, where it does.
 
@@ -71,9 +63,9 @@ def similar(
     count = float(inside.sum()) * len(patch)
     weights = inside.expand_as(patch)[None]
     found: list[Target] = []
-    size = max(1, min(64, 2_000_000 // max(1, mask.size)))
+    size = max(1, min(64, 2_000_000 // mask.size))
     for start in range(0, len(rows), size):
-        between(start, len(rows))
+        on_progress(start, len(rows))
         chosen = list(rows[start : start + size])
         x = _seen(pictures, chosen)
         squared = F.conv2d(x.square(), weights) - 2 * F.conv2d(x, weights * patch) + float((inside * patch**2).sum())

@@ -11,18 +11,22 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from axiograd._io import replacing
 from axiograd.attribution import Attribution
 from axiograd.datasets.pictures import Pictures
-from axiograd.errors import StorageError
 
 #: Cells across and down into which a map is summed.
 GRID = 16
-#: Sides of the windows that mass is looked for in, in cells: a sixteenth, and a quarter of a side.
-WINDOWS = (2, 4)
-Between = Callable[[int, int], None]
+#: Images that go through a network together.
+BATCH = 100
+#: Called between batches with what is done and what is to do; it may raise to stop.
+Progress = Callable[[int, int], None]
+
+
+def quietly(done: int, total: int) -> None:
+    """Nobody watches."""
 
 
 @dataclass(frozen=True)
@@ -37,20 +41,37 @@ class Survey:
 
     def save(self, path: Path) -> None:
         """Whole or not at all."""
-        path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as building, building.open("wb") as file:
             np.savez(file, **vars(self))
 
     @classmethod
-    def load(cls, path: Path) -> Survey | None:
-        """What was saved, or None."""
-        if not path.exists():
-            return None
-        try:
-            with np.load(path, allow_pickle=False) as found:
-                return cls(**{name: found[name] for name in ("rows", "predictions", "confidences", "maps")})
-        except (OSError, ValueError, KeyError) as error:
-            raise StorageError(f"{path} is damaged: {error}.") from error
+    def load(cls, path: Path) -> Survey:
+        """What was saved."""
+        with np.load(path, allow_pickle=False) as found:
+            return cls(**found)
+
+
+def split(targets: Tensor, *, share: float = 0.2, seed: int = 0) -> tuple[list[int], list[int]]:
+    """Rows to train with, and rows to judge by: a share of each class, at least one image of those that have two.
+
+    >>> split(torch.tensor([0, 0, 0, 0, 0, 1]))
+    ([0, 1, 3, 4, 5], [2])
+    """
+    random, found = np.random.default_rng(seed), targets.numpy()
+    held: set[int] = set()
+    for label in np.unique(found):
+        rows = random.permutation(np.flatnonzero(found == label))
+        if len(rows) > 1:
+            held.update(rows[: max(1, round(share * len(rows)))].tolist())
+    return [row for row in range(len(found)) if row not in held], sorted(held)
+
+
+def sample(rows: Sequence[int], most: int, seed: int = 0) -> list[int]:
+    """At most so many of the rows, in their order."""
+    if len(rows) <= most:
+        return list(rows)
+    chosen = np.random.default_rng(seed).choice(len(rows), most, replace=False)
+    return [rows[i] for i in np.sort(chosen)]
 
 
 def cells(attributions: Tensor) -> Tensor:
@@ -66,32 +87,22 @@ def cells(attributions: Tensor) -> Tensor:
 
 
 def look(
-    model: nn.Module,
-    method: Attribution,
-    pictures: Pictures,
-    rows: Sequence[int],
-    between: Between,
-    batch: int = 100,
+    method: Attribution, pictures: Pictures, rows: Sequence[int], on_progress: Progress = quietly, batch: int = BATCH
 ) -> Survey:
-    """Predictions and maps of these images, by one forward and one backward pass each."""
+    """Predictions and maps of these images."""
     found: list[tuple[Any, ...]] = []
-    model.eval()
     for start in range(0, len(rows), batch):
+        on_progress(start, len(rows))
         chosen = list(rows[start : start + batch])
-        between(start, len(rows))
         outputs, attributions = explained(method, pictures.batch(chosen))
         confidence, prediction = outputs.softmax(1).max(1)
         found.append((np.array(chosen), prediction.numpy(), confidence.numpy(), cells(attributions).numpy()))
-    parts = [np.concatenate(column) for column in zip(*found, strict=True)]
-    return Survey(parts[0].astype(np.int64), parts[1].astype(np.int64), parts[2].astype(np.float32), parts[3])
+    return Survey(*(np.concatenate(column) for column in zip(*found, strict=True)))
 
 
 def explained(method: Attribution, inputs: Tensor) -> tuple[Tensor, Tensor]:
-    """Outputs, and the attribution of the largest one."""
-    with torch.no_grad():
-        largest = method.model(inputs).argmax(1)
-    explanation = method.explain(inputs, largest)
-    attributions = explanation.attributions
-    if not isinstance(attributions, Tensor):
-        raise StorageError("the model has several inputs; the studio shows images, one input.")
-    return explanation.outputs.detach(), attributions.detach()
+    """Outputs, and the attribution of the largest one: it is its own gradient's target."""
+    explanation = method.explain(inputs, lambda output: output.max(1).values)
+    outputs, attributions = explanation.outputs, explanation.attributions
+    assert isinstance(attributions, Tensor)  # noqa: S101  # images, one input
+    return outputs.detach(), attributions.detach()

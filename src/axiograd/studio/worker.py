@@ -1,292 +1,356 @@
-"""The process that holds the network: it looks, spreads, trains and judges, and can be stopped at any moment.
+"""The one thread that works with the network: it looks, trains, judges and keeps, and can be stopped between batches.
 
-Messages to it: ("job", number, kind, arguments), ("stop",). From it: ("answer", number, result),
-("failed", number, sentence), ("event", kind, content). While a job runs, heat maps are answered in between.
+There is one job at a time. Heat maps and previews are quick, and are answered between the batches of a job.
 """
 
 from __future__ import annotations
 
 import copy
-import traceback
-from collections import deque
+import shutil
 from collections.abc import Callable
-from contextlib import suppress
+from concurrent.futures import Future
 from dataclasses import asdict
-from functools import cache
-from multiprocessing.connection import Connection
-from pathlib import Path
+from functools import partial
+from queue import SimpleQueue
 from threading import Thread
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar, cast
 
+import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from axiograd.attribution import XGradient
-from axiograd.datasets.pictures import Pictures
-from axiograd.errors import AxiogradError
-from axiograd.studio import clusters, judging, mending, network, spreading
+from axiograd.errors import AxiogradError, InputError
+from axiograd.homogeneity import to_xdnn
+from axiograd.studio import clusters, fixing, network, spreading
+from axiograd.studio.images import heat_map
+from axiograd.studio.judging import judge
 from axiograd.studio.keeping import keep
-from axiograd.studio.marks import Marks, Stroke
 from axiograd.studio.network import Origin
-from axiograd.studio.pictures import heat_map
-from axiograd.studio.split import sample, split
-from axiograd.studio.survey import explained, look
+from axiograd.studio.session import Session
+from axiograd.studio.survey import BATCH, explained, look, sample, split
 
 #: Images that are looked at for clusters, and judged by; the others are looked at when they are shown.
 LOOKED_AT, JUDGED_BY = 3000, 2000
-#: Networks of other rounds that are kept at hand.
-AT_HAND = 3
+#: Examples that a network is converted on.
+EXAMPLES = 200
+#: Images by which a spread is previewed.
+PREVIEWED = 300
+#: Networks and heat maps that are kept at hand.
+NETWORKS, MAPS = 3, 2000
 #: Seconds between two signs of life.
 OFTEN = 0.2
+
+T = TypeVar("T")
+#: A heat map as a PNG, the predicted class, and its probability.
+Map = tuple[bytes, int, float]
 
 
 class Stopped(Exception):  # noqa: N818  # asked for
     """The job was stopped."""
 
 
-def run(connection: Connection, pictures: Pictures, origin: Origin, folder: Path) -> None:
-    """The process's main function; it ends when the other side of the connection is gone."""
-    torch.set_num_threads(max(1, torch.get_num_threads()))
-    with suppress(EOFError, BrokenPipeError, KeyboardInterrupt, ConnectionResetError):
-        Worker(connection, pictures, origin, folder).serve()
-
-
-@cache
-def _warm_up() -> None:
-    """Import beside everything else what the first training needs: it takes seconds."""
-
-    def load() -> None:
-        with suppress(ImportError):
-            import lightning.fabric  # noqa: F401
-
-    Thread(target=load, daemon=True).start()
-
-
 class Worker:
-    """One network at a time, and the jobs on it."""
+    """Jobs on the networks of a session; what comes of them is in the session before the page hears of it."""
 
-    def __init__(self, connection: Connection, pictures: Pictures, origin: Origin, folder: Path) -> None:
-        self.connection, self.pictures, self.origin, self.folder = connection, pictures, origin, folder
-        self.split = split(pictures.targets.tolist())
-        self.waiting: deque[tuple[Any, ...]] = deque()
-        self.stop = False
-        self.models: dict[int, XGradient] = {}
-        #: The network that is being trained, and the round that it will be.
-        self.in_training: tuple[int, XGradient] | None = None
+    def __init__(self, session: Session, origin: Origin) -> None:
+        self.session, self.origin, self.pictures = session, origin, session.pictures
+        self.train_rows, self.held_out = split(self.pictures.targets)
+        #: What is being done, for the page: kind, words, done, total.
+        self.job: dict[str, Any] | None = None
+        self.steps: list[dict[str, Any]] = []
+        self.messages: list[str] = []
+        #: Why there is no network, and so nothing to do.
+        self.trouble: str | None = None
+        self.listeners: list[Callable[[dict[str, Any]], None]] = []
+        #: The round that is being trained, and its network, which changes with every step.
+        self._in_training: tuple[int, XGradient] | None = None
+        self._methods: dict[int, XGradient] = {}
+        self._maps: dict[tuple[int, int], Map] = {}
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._questions: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
+        self._stop = self._closing = False
         self._told = 0.0
-        self.quick: dict[str, Callable[..., Any]] = {"map": self.map}
-        self.jobs: dict[str, Callable[..., Any]] = {
-            "start": self.start,
-            "look": self.look,
-            "spread": self.spread,
-            "mend": self.mend,
-            "judge": self.judge,
-            "keep": self.keep,
-        }
+        self._thread = Thread(target=self._serve, name="axiograd-studio", daemon=True)
 
-    def serve(self) -> None:
-        """Job after job, forever."""
-        while True:
-            self.stop = False
-            if self.models:
-                _warm_up()
-            message = self.waiting.popleft() if self.waiting else self.connection.recv()
-            if message[0] == "job":
-                self._do(message)
+    def open(self) -> None:
+        """Start, and do what is left to do."""
+        self.begin("start", "Loading the network", lambda: self.show(self.session.current))
+        self._thread.start()
 
-    def _do(self, message: tuple[Any, ...]) -> None:
-        _, number, kind, arguments = message
+    def close(self) -> None:
+        """Stop what is being done; it is over within a batch, or is left behind."""
+        self._stop = self._closing = True
+        self._jobs.put(None)
+        self.tell("closed")
+        self._thread.join(10)
+
+    def _serve(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+
+    # What the page asks for.
+
+    def ask(self, question: Callable[[], T]) -> Future[T]:
+        """Something quick, answered between batches."""
+        future: Future[T] = Future()
+        self._questions.put((future, question))
+        self._jobs.put(self._answer)
+        return future
+
+    def _answer(self) -> None:
+        while not self._questions.empty():
+            future, question = self._questions.get()
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(question())
+                except Exception as error:  # noqa: BLE001  # for whoever has asked
+                    future.set_exception(error)
+
+    def begin(self, kind: str, words: str, work: Callable[[], T]) -> Future[T]:
+        """A job of some length, which the page shows."""
+        self.check_idle()
+        future: Future[T] = Future()
+        self._stop = False
+        self.job = {"kind": kind, "words": words, "done": 0, "total": 0}
+        self._jobs.put(partial(self._do, future, work))
+        self.tell("job", job=self.job)
+        return future
+
+    def check_idle(self) -> None:
+        """Raise where something is being done, or nothing can be."""
+        if self.trouble is not None:
+            raise InputError(self.trouble)
+        if self.job is not None:
+            raise InputError(f"wait until this is done, or stop it: {self.job['words']}.")
+
+    def stop(self) -> None:
+        """End the job that runs; a training keeps its complete passes."""
+        self._stop = True
+
+    def _do(self, future: Future[T], work: Callable[[], T]) -> None:
         try:
-            result = (self.quick | self.jobs)[kind](**arguments)
-        except Stopped:
-            self.connection.send(("failed", number, "Stopped."))
-        except AxiogradError as error:
-            self.connection.send(("failed", number, str(error)))
-        except (MemoryError, RuntimeError) as error:
-            self.connection.send(("failed", number, _of_memory(error) or _unforeseen(error)))
+            result = work()
+        except Stopped as error:
+            future.set_exception(InputError("stopped."))
+            self.say(str(error) or "Stopped.")
         except Exception as error:  # noqa: BLE001  # a sentence for the page, whatever it is
-            self.connection.send(("failed", number, _unforeseen(error)))
+            words = str(error) if isinstance(error, AxiogradError) else f"{type(error).__name__}: {error}"
+            sentence = (words.strip().splitlines() or ["no message"])[0]
+            if not self.session.rounds:
+                self.trouble = sentence
+            future.set_exception(InputError(sentence))
+            self.say(sentence[:1].upper() + sentence[1:])
         else:
-            self.connection.send(("answer", number, result))
+            future.set_result(result)
+        finally:
+            self.job = None
+            self.tell("state")
 
-    def between(self, done: int, total: int) -> None:
-        """Between two batches: answer what is quick, put off what is not, stop if asked to; tell how far it is."""
-        while self.connection.poll():
-            message = self.connection.recv()
-            if message[0] == "stop":
-                self.stop = True
-            elif message[2] in self.quick:
-                self._do(message)
-            else:
-                self.waiting.append(message)
-        if self.stop:
+    def _on_progress(self, done: int, total: int) -> None:
+        self._answer()
+        if self._stop:
             raise Stopped
-        if total and monotonic() - self._told > OFTEN:
+        self._show(done=done, total=total)
+
+    def _show(self, words: str = "", **content: Any) -> None:
+        """Tell the page what is being done, at once if it is something else, or how far it is."""
+        if self.job is not None and (words or monotonic() - self._told > OFTEN):
             self._told = monotonic()
-            self.tell("progress", done=done, total=total)
+            self.job |= ({"words": words, "done": 0, "total": 0} if words else {}) | content
+            self.tell("job", job=self.job)
+
+    def say(self, sentence: str) -> None:
+        """A sentence for the page."""
+        self.messages = [*self.messages[-4:], sentence]
+        self.tell("message", text=sentence)
 
     def tell(self, kind: str, **content: Any) -> None:
-        """An event for the page."""
-        self.connection.send(("event", kind, content))
+        """Every page that listens."""
+        for listener in list(self.listeners):
+            listener({"kind": kind, **content})
 
-    def weights(self, number: int) -> Path:
-        """Where a round's network is."""
-        return self.folder / "rounds" / str(number) / "model.safetensors"
+    # Quick ones.
 
-    def method(self, number: int) -> XGradient:
-        """The network of a round, with its attribution."""
-        if self.in_training is not None and number == self.in_training[0]:
-            return self.in_training[1]
-        if number not in self.models:
-            model = network.rebuild(self.origin.bare(), self.weights(number))
-            self.models = dict(list(self.models.items())[-AT_HAND:])
-            self.models[number] = XGradient(model)
-        return self.models[number]
-
-    def model(self, number: int) -> nn.Module:
-        """The network of a round."""
-        model = self.method(number).model
-        assert isinstance(model, nn.Module)  # noqa: S101  # made so above
-        return model
-
-    def marks(self) -> Marks:
-        """What is painted, from the disk: whatever the page was told is there."""
-        return Marks.read(self.folder / "marks.jsonl", self.pictures.shape)
-
-    def map(self, image: int, number: int) -> tuple[bytes, int, float]:
+    def map(self, image: int, number: int) -> Map:
         """The heat map of an image, with prediction and confidence."""
-        model = self.model(number)
-        training = model.training
-        model.eval()
+        if (image, number) in self._maps:
+            return self._maps[image, number]
         outputs, attributions = explained(self.method(number), self.pictures.batch([image]))
-        model.train(training)
         confidence, prediction = outputs.softmax(1)[0].max(0)
-        return heat_map(attributions[0].sum(0).numpy()), int(prediction), float(confidence)
+        found = heat_map(attributions[0].sum(0).numpy()), int(prediction), float(confidence)
+        if self._in_training is None or number != self._in_training[0]:
+            self._maps = dict(list(self._maps.items())[1 - MAPS :]) | {(image, number): found}
+        return found
 
-    def start(self, number: int) -> dict[str, Any]:
-        """The network of a round; round 0 is made, and converted if need be, when there is none yet."""
-        if self.weights(number).exists():
-            self.method(number)
-            return {}
-        self.tell("job", words="Loading the network")
-        made = self.origin.make(self.between)
-        rows = sample(self.split.train, 200)
-        examples = self.pictures.batch(rows)
-        self.tell("job", words="Proving that it is an X-DNN, or making it one")
-        outputs = made.eval()(examples[:2])
+    def preview(self, image: int, how: spreading.How, cluster: int | None) -> dict[str, Any]:
+        """What a spread would hit: how many images of which classes, and some of them."""
+        total = len(self.pictures)
+        rows = sample(range(total), PREVIEWED) if how == "patches" else range(total)
+        found = self._targets(image, how, cluster, rows, lambda *_: None)
+        labels = self.pictures.targets[[row for row, *_ in found]].unique().tolist()
+        return {
+            "count": round(len(found) * total / len(rows)),
+            "estimated": len(rows) < total,
+            "classes": [self.pictures.classes[label] for label in labels],
+            "examples": found[:: max(1, len(found) // 12)][:12],
+        }
+
+    def _targets(
+        self, image: int, how: spreading.How, cluster: int | None, rows: Any, on_progress: Any
+    ) -> list[spreading.Target]:
+        strokes = self.session.marks.strokes(image)
+        covered = [stroke.raster(*self.pictures.shape) for stroke in strokes if stroke.kind != "erase"]
+        if not covered:
+            raise InputError("there is nothing painted on this image to spread; paint first.")
+        members = self._members(image, cluster) if how == "cluster" else ()
+        return spreading.targets(how, image, np.any(covered, axis=0), self.pictures, rows, on_progress, members=members)
+
+    def _members(self, image: int, cluster: int | None) -> list[int]:
+        if cluster is not None:
+            return self.session.cluster(cluster)
+        for one in self.session.clusters():
+            if image in one["rows"]:
+                rows: list[int] = one["rows"]
+                return rows
+        raise InputError(
+            "no place on the left has this image; spread to the same place, the class, or similar patches."
+        )
+
+    # Jobs.
+
+    def spread(self, image: int, how: spreading.How, cluster: int | None) -> list[spreading.Target]:
+        """Where the strokes of an image go, in all images."""
+        return self._targets(image, how, cluster, range(len(self.pictures)), self._on_progress)
+
+    def fix(self, prior: fixing.PriorName, strength: float, seconds: float) -> None:
+        """Train the current network into that of a new round, which is judged and looked at.
+
+        A stop in the middle of a pass goes back to its beginning, so that the numbers can be repeated.
+        """
+        session, number, parent = self.session, len(self.session.rounds), self.session.current
+        self.steps, marks = [], session.marks.after(len(session.marks.actions))
+        shutil.rmtree(session.weights(number).parent, ignore_errors=True)
+        model = copy.deepcopy(self.model(parent))
+        data = fixing.marked_images(self.pictures, self.train_rows, marks, prior, seed=number)
+        plan = fixing.choose_plan(model, data, prior, strength, seed=number)
+        self._in_training = number, XGradient(model)
+        about = {"parent": parent, "strength": strength, "actions": len(marks.actions), "marked": len(marks.images())}
+        shape = tuple(self.pictures.read(0).shape)
+        self._show("Training", round=number)
+        started = monotonic()
+        try:
+            for step in fixing.fix(model, data, plan):
+                if step.ends_pass:
+                    network.save(session.weights(number), model, self.session.rounds[0]["how"], shape)
+                    session.put_round(number, **about, plan=asdict(plan) | {"passes": step.passes, "size": data.size})
+                    if monotonic() - started > seconds:
+                        break
+                self._told_step(step, monotonic() - started, seconds)
+        except Stopped:
+            if number == len(session.rounds):
+                raise Stopped("Stopped before the first pass over the images; nothing has changed.") from None
+            self._stop = self._closing
+        finally:
+            # From here on the round's network is the one that was written.
+            self._in_training = None
+        self._show("Training", round=None)
+        self.look(number)
+        session.save(current=number)
+        self.judge(parent, number)
+        self.say(f"Round {number} is trained; passes over the images: {session.round(number)['plan']['passes']}.")
+
+    def _told_step(self, step: fixing.Step, passed: float, seconds: float) -> None:
+        if monotonic() - self._told > OFTEN:
+            self.steps = [*self.steps[-399:], asdict(step) | {"seconds": passed, "of": seconds}]
+            self.tell("step", **self.steps[-1])
+        self._on_progress(int(passed), int(seconds))
+
+    def look(self, number: int) -> None:
+        """Survey and clusters of a round, kept beside its network; places on which nothing depends are left out."""
+        self._show("Looking at the images")
+        survey = look(
+            self.method(number), self.pictures, sample(range(len(self.pictures)), LOOKED_AT), self._on_progress
+        )
+        self._show("Measuring how much each place matters")
+        found = clusters.find_clusters(self.model(number), self.pictures, survey, self._on_progress)
+        survey.save(self.session.weights(number).with_name("survey.npz"))
+        named = [asdict(one) | {"rows": one.members, "members": len(one.members)} for one in found]
+        self.session.put_round(number, clusters=[one for one in named if one["changed"] >= 0.005])  # noqa: PLR2004
+
+    def judge(self, before: int, after: int) -> None:
+        """Two rounds on held-out images, with what is painted now."""
+        self._show("Judging on held-out images")
+        rows = sample(self.held_out or self.train_rows, JUDGED_BY)
+        for number in {before, after}:
+            verdict = judge(self.method(number), self.pictures, rows, self.session.marks, self._on_progress)
+            self.session.put_round(number, verdict=asdict(verdict))
+        self.session.save(compared=[before, after])
+
+    def keep(self, number: int) -> None:
+        """Everything that outlives the studio, in a folder."""
+        folder = self.session.folder / "kept" / f"round-{number}"
+        methods = self.method(0), self.method(number)
+        files, missing = keep(folder, self.session, self.origin, number, self.train_rows, self.held_out, methods)
+        self.say(" ".join([f"Kept in {folder}: {', '.join(files)}.", *missing]))
+
+    def show(self, number: int) -> None:
+        """Make a round the current one, and do what is still to be done for it."""
+        if not self.session.rounds:
+            self._make()
+        made = self.session.round(number)
+        if made["clusters"] is None:
+            self.look(number)
+        self.session.save(current=number)
+        if made["verdict"] is None:
+            self.judge(number, number)
+
+    def _make(self) -> None:
+        """Round 0: the network that was given, as an X-DNN."""
+        made = self.origin.make().eval()
+        examples = self.pictures.batch(sample(self.train_rows, EXAMPLES))
+        with torch.no_grad():
+            outputs = made(examples[:2])
         if outputs.ndim != 2 or outputs.shape[1] < len(self.pictures.classes):  # noqa: PLR2004
-            raise AxiogradError(
+            raise InputError(
                 f"the model gives outputs of shape {list(outputs.shape)} for two images, and the data have "
                 f"{len(self.pictures.classes)} classes: it needs one output for each."
             )
-        start = network.become_xdnn(made, examples[:8], examples)
-        network.save(self.weights(number), start.model, start.how, tuple(examples.shape[1:]))
-        held = sample(self.split.held_out or self.split.train, JUDGED_BY)
-        before, after = (self._accuracy(model, held) for model in (made, start.model))
-        self.models[number] = XGradient(start.model)
-        return {"how": start.how, "words": start.words, "before": before, "after": after}
+        self._show("Making it an X-DNN")
+        conversion = to_xdnn(made, examples)
+        words = "It is an X-DNN as it is."
+        if conversion.edits:
+            words = f"It was converted by {conversion.how}; same prediction: {conversion.kept}."
+        network.save(self.session.weights(0), conversion.model, conversion.how, tuple(examples.shape[1:]))
+        self._methods[0] = XGradient(conversion.model.eval())
+        self._show("Judging on held-out images")
+        rows = sample(self.held_out or self.train_rows, JUDGED_BY)
+        before, after = (self._accuracy(one, rows) for one in (made, conversion.model))
+        self.session.put_round(0, parent=None, how=conversion.how, words=words, before=before, after=after)
 
     @torch.no_grad()
     def _accuracy(self, model: nn.Module, rows: list[int]) -> float:
-        hits = 0
-        for at in range(0, len(rows), 100):
-            self.between(at, len(rows))
-            chosen = rows[at : at + 100]
-            hits += int((model(self.pictures.batch(chosen)).argmax(1) == self.pictures.targets[chosen]).sum())
-        return hits / len(rows)
+        hits = Tensor()
+        for at in range(0, len(rows), BATCH):
+            self._on_progress(at, len(rows))
+            chosen = rows[at : at + BATCH]
+            hits = torch.cat([hits, model(self.pictures.batch(chosen)).argmax(1) == self.pictures.targets[chosen]])
+        return float(hits.float().mean())
 
-    def look(self, number: int) -> list[dict[str, Any]]:
-        """Survey and clusters of a round, kept beside its network."""
-        model, method = self.model(number), self.method(number)
-        rows = sample(range(len(self.pictures)), LOOKED_AT)
-        self.tell("job", words="Looking at the images")
-        survey = look(model, method, self.pictures, rows, self.between)
-        self.tell("job", words="Measuring how much each place matters")
-        found = clusters.find_clusters(model, self.pictures, survey, self.between)
-        survey.save(self.weights(number).with_name("survey.npz"))
-        return [one.to_dict() | {"rows": list(one.members)} for one in found]
+    def method(self, number: int) -> XGradient:
+        """The attribution of a round's network, for looking."""
+        if self._in_training is not None and number == self._in_training[0]:
+            method = self._in_training[1]
+        elif number in self._methods:
+            method = self._methods[number]
+        else:
+            model = network.rebuild(self.origin.bare(), self.session.weights(number))
+            method = XGradient(model)
+            self._methods = dict(list(self._methods.items())[1 - NETWORKS :]) | {number: method}
+        cast("nn.Module", method.model).eval()
+        return method
 
-    def spread(
-        self, how: str, image: int, strokes: list[dict[str, Any]], members: list[int] | None, *, only: int | None
-    ) -> list[spreading.Target]:
-        """Where strokes would go; of a sample of the images, or of all."""
-        mask = spreading.painted([Stroke.ensure(one) for one in strokes], self.pictures.shape)
-        rows = list(range(len(self.pictures)))
-        rows = rows if only is None or how != "patches" else sample(rows, only)
-        return spreading.targets(how, image, mask, self.pictures, rows, self.between, members=members)
-
-    def mend(
-        self, parent: int, number: int, prior: mending.PriorName, strength: float, seconds: float, seed: int
-    ) -> dict[str, Any]:
-        """Train the network of one round into that of another; what was done."""
-        marks = self.marks()
-        self.tell("job", words="Getting ready to train")
-        model = copy.deepcopy(self.model(parent))
-        data = mending.data_set(self.pictures, self.split.train, marks, mending.MendingPlan(prior, 1.0, seed=seed))
-        plan = mending.sensible(model, data, prior, strength, seed)
-        self.in_training = (number, XGradient(model))
-        self.tell("job", words="Training")
-
-        def tell(step: mending.Step) -> bool:
-            try:
-                self.between(0, 0)
-            except Stopped:
-                return False
-            self._told_step(step, seconds)
-            return True
-
-        try:
-            epochs = mending.mend(model, data, plan, tell, seconds=seconds)
-        finally:
-            self.in_training = None
-        if not epochs:
-            raise AxiogradError("stopped before the first pass over the images was complete; nothing has changed.")
-        how, shape = network.header(self.weights(parent))
-        network.save(self.weights(number), model, how, shape)
-        self.models[number] = XGradient(model)
-        images = marks.images()
-        done = {**asdict(plan), "epochs": epochs, "strength": strength}
-        return {"plan": done, "marked": len(images), "painted": len(marks.painted()), "actions": len(marks.actions)}
-
-    def _told_step(self, step: mending.Step, seconds: float) -> None:
-        if monotonic() - self._told > OFTEN:
-            self._told = monotonic()
-            self.tell("step", **asdict(step), of=seconds)
-
-    def judge(self, numbers: list[int]) -> dict[int, dict[str, Any]]:
-        """Rounds on the held-out images, with what is painted now."""
-        marks, rows = self.marks(), sample(self.split.held_out, JUDGED_BY)
-        self.tell("job", words="Judging on held-out images")
-        return {
-            one: judging.judge(self.model(one), self.method(one), self.pictures, rows, marks, self.between).to_dict()
-            for one in numbers
-        }
-
-    def keep(self, number: int, rounds: list[dict[str, Any]], into: str) -> dict[str, Any]:
-        """Everything that outlives the studio, in a folder."""
-        self.tell("job", words="Writing the files")
-        return keep(
-            Path(into),
-            pictures=self.pictures,
-            split=self.split,
-            marks=self.marks(),
-            origin=self.origin,
-            rounds=rounds,
-            number=number,
-            weights=self.weights,
-            method=self.method,
-        )
-
-
-def _of_memory(error: BaseException) -> str | None:
-    words = str(error).lower()
-    if isinstance(error, MemoryError) or "can't allocate memory" in words or "out of memory" in words:
-        return "there was not enough memory for that; close other programs, or choose smaller images (--size)."
-    return None
-
-
-def _unforeseen(error: BaseException) -> str:
-    at = traceback.extract_tb(error.__traceback__)[-1]
-    first = (str(error).strip().splitlines() or ["no message"])[0]
-    return f"{type(error).__name__}: {first} ({Path(at.filename).name}, line {at.lineno})."
+    def model(self, number: int) -> nn.Module:
+        """A round's network, for looking."""
+        return cast("nn.Module", self.method(number).model)

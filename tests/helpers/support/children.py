@@ -8,9 +8,7 @@ from pathlib import Path
 #: What the children of any test need: the server's first user decides what it imports.
 PRELOAD = [
     *("support.training_run", "support.training_ranks", "support.prior_steps", "support.killable", "support.scale"),
-    "support.studio_model",
     *("lightning.pytorch", "axiograd.training.module", "safetensors.torch", "rich.progress", "pyarrow.parquet"),
-    "axiograd.studio.worker",
 ]
 START = "forkserver"
 

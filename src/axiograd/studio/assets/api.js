@@ -13,8 +13,7 @@ export function say(text) {
   $('span', box).textContent = text;
   box.hidden = false;
   // A dialog that is open covers everything else: the message goes into it.
-  const dialog = $('dialog[open]');
-  (dialog ?? document.body).append(box);
+  ($('dialog[open]') ?? document.body).append(box);
   clearTimeout(hiding);
   hiding = setTimeout(() => { box.hidden = true; }, 4000 + 60 * text.length);
 }
@@ -35,7 +34,7 @@ async function read(answer) {
   return content;
 }
 
-// Runs what a button does; trouble becomes a sentence.
+// Runs what a button does; an error becomes a sentence.
 export async function attempt(action) {
   try { return await action(); } catch (error) {
     say(error instanceof TypeError ? 'The studio has stopped. Start it again; nothing is lost.' : error.message);
@@ -43,10 +42,14 @@ export async function attempt(action) {
   }
 }
 
-export const percent = (value) => (value === null || value === undefined ? '–' : `${(100 * value).toFixed(1)} %`);
-export const shared = { state: null, cluster: null, live: null, stamp: 0, images: [] };
+export const percent = (value) => (value === null || value === undefined ? '–' : `${Math.round(100 * value)}\u00a0%`);
+export const many = (count, word = 'image') => `${count.toLocaleString('en')} ${word}${count === 1 ? '' : 's'}`;
+// What is marked changes with `painted`, and the network that is trained with `learnt`: their pictures have new addresses.
+export const shared = { state: null, cluster: null, painted: 0, learnt: 0, images: [] };
 export const className = (label) => shared.state.classes[label] ?? `output ${label}`;
-// The round whose maps are shown: while one is trained, the network as it is now.
-export const shownRound = () => shared.live ?? shared.state.current;
-export const mapAddress = (image, round = shownRound()) => `api/map/${round}/${image}.png?${round === shared.live ? shared.stamp : ''}`;
-export const maskAddress = (image) => `api/mask/${image}.png?${shared.stamp}`;
+// The round that is being trained, or null.
+export const live = () => shared.state.job?.round ?? null;
+export const shownRound = () => live() ?? shared.state.current;
+export const mapAddress = (image, round = shownRound()) => `api/map/${round}/${image}.png${round === live() ? `?${shared.learnt}` : ''}`;
+export const maskAddress = (image) => `api/mask/${image}.png?${shared.painted}`;
+export const thumbnail = (image) => make('img', { src: `api/thumb/${image}.png`, alt: '', loading: 'lazy' });

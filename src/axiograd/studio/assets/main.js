@@ -1,39 +1,38 @@
 // The state of the page: fetched when it is opened, and again when the server says that it has changed.
-import { $, attempt, get, make, say, shared } from './api.js';
-import { refreshEditor, remember } from './editor.js';
-import { showLive, showMend, showRounds, showVerdict } from './mend.js';
-import { fillFilters, refreshMaps, showClusters, showWall } from './wall.js';
-
-let waiting = 0;
+import { $, attempt, get, make, many, say, shared } from './api.js';
+import { refreshEditor } from './editor.js';
+import { showFix, showLive, showRounds, showVerdict } from './fix.js';
+import { fillFilters, refreshWall, showClusters, showWall } from './wall.js';
 
 async function refresh() {
   const state = await attempt(() => get('api/state'));
   if (!state) return;
-  const first = shared.state === null;
-  const changed = first || state.current !== shared.state.current || state.clusters.length !== shared.state.clusters.length || state.rounds.length !== shared.state.rounds.length;
+  const before = shared.state;
   shared.state = state;
-  shared.live = state.job?.kind === 'mend' ? state.rounds.length : null;
-  $('#about').textContent = `${state.model} · ${state.data}, ${state.images.toLocaleString('en')} images of ${state.classes.length} classes`;
+  $('#about').textContent = `${state.model} · ${state.data}, ${many(state.images)} of ${state.classes.length} classes`;
   fillFilters();
-  if (changed) { shared.cluster = null; await showWall(); }
+  if (!before || state.current !== before.current || state.clusters.length !== before.clusters.length) {
+    shared.cluster = null;
+    await showWall();
+  } else if (state.rounds.length !== before.rounds.length || state.job?.round !== before.job?.round) refreshWall();
   showClusters();
-  showJob(state.job);
-  showMend();
+  showJob();
   showLive();
   showVerdict();
   showRounds();
   if (state.trouble) $('#wall').replaceChildren(make('p', { className: 'trouble', textContent: state.trouble }));
-  if (first) {
-    if (state.skipped_count) say(`${state.skipped_count} files could not be read and were left out: ${state.skipped.join('; ')}`);
+  if (!before) {
+    if (state.skipped_count) say(`${many(state.skipped_count, 'file')} could not be read: ${state.skipped.join('; ')}`);
     else if (state.messages.length) say(state.messages.at(-1));
-    document.documentElement.dataset.ready = 'yes';
   }
-  document.documentElement.dataset.job = state.job?.kind ?? 'none';
 }
 
-function showJob(job) {
+function showJob() {
+  const { job } = shared.state;
   const box = $('#job');
   box.hidden = !job;
+  document.documentElement.dataset.job = job?.kind ?? 'none';
+  showFix();
   if (!job) return;
   $('.words', box).textContent = job.words;
   const bar = $('progress', box);
@@ -41,51 +40,45 @@ function showJob(job) {
 }
 
 // Several changes in a row are one.
-function soon(action, milliseconds = 150) {
+let waiting = 0;
+function soon() {
   clearTimeout(waiting);
-  waiting = setTimeout(action, milliseconds);
+  waiting = setTimeout(refresh, 100);
 }
 
 let mapped = 0;
 const hear = {
-  state: () => soon(refresh),
+  state: soon,
   message: ({ text }) => say(text),
   job: ({ job }) => {
-    const kind = shared.state?.job?.kind;
-    if (shared.state) { shared.state.job = job; showMend(); }
-    document.documentElement.dataset.job = job?.kind ?? 'none';
-    showJob(job);
-    if (job?.kind !== kind) soon(refresh);
+    const before = shared.state.job;
+    shared.state.job = job;
+    showJob();
+    if (job.words !== before?.words) soon();
   },
   step: ({ kind, ...step }) => {
-    if (!shared.state) return;
     shared.state.steps.push(step);
     showLive();
-    const bar = $('#job progress');
-    bar.max = step.of;
-    bar.value = Math.min(step.of, step.seconds);
     // The wall changes as the network does, every few seconds.
-    if (performance.now() - mapped > 4000) {
+    if (performance.now() - mapped > 3000) {
       mapped = performance.now();
-      shared.stamp += 1;
-      refreshMaps();
+      shared.learnt += 1;
+      refreshWall();
       refreshEditor();
     }
   },
-  marks: async () => {
-    await remember();
-    const state = await attempt(() => get('api/state'));
-    if (!state) return;
-    Object.assign(shared.state, { painted: state.painted, marked: state.marked });
-    shared.stamp += 1;
-    showMend();
-    refreshMaps();
+  marks: ({ kind, ...counts }) => {
+    Object.assign(shared.state, counts);
+    shared.painted += 1;
+    showFix();
+    refreshWall();
+    refreshEditor();
   },
 };
 
+await refresh();
 const events = new EventSource('api/events');
 let lost = false;
-events.onmessage = (event) => { const { kind, ...content } = JSON.parse(event.data); hear[kind]?.({ kind, ...content }); };
-events.onopen = () => { if (lost) { lost = false; say('Reconnected.'); refresh(); } };
+events.onmessage = (event) => { const heard = JSON.parse(event.data); hear[heard.kind](heard); };
+events.onopen = () => { if (lost) { lost = false; say('Reconnected.'); } refresh(); };
 events.onerror = () => { if (!lost) { lost = true; say('The studio has stopped. Start it again; nothing is lost.'); } };
-refresh();

@@ -1,21 +1,31 @@
-// The wall of images, the filters, and the clusters beside it.
-import { $, attempt, className, get, make, mapAddress, maskAddress, shared } from './api.js';
+// The wall of images, the filters, and the places beside it.
+import { $, attempt, className, get, make, many, mapAddress, maskAddress, percent, shared, thumbnail } from './api.js';
 import { openEditor } from './editor.js';
 
 const wall = $('#wall');
 const filters = $('#filters');
-let total = 0;
 let asked = 0;
 
-// Maps are asked for when they come into sight, and no sooner.
+// Heat maps and masks are asked for when they come into sight, and no sooner.
 const seen = new IntersectionObserver((entries) => {
-  for (const entry of entries) {
-    if (!entry.isIntersecting) continue;
-    seen.unobserve(entry.target);
-    const image = Number(entry.target.dataset.image);
-    if (shared.state.rounds.length) $('.heat', entry.target).src = mapAddress(image);
+  for (const { isIntersecting, target } of entries) {
+    if (!isIntersecting) continue;
+    seen.unobserve(target);
+    const image = Number(target.dataset.image);
+    if (shared.state.rounds.length) change($('.heat', target), mapAddress(image));
+    change($('.mask', target), maskAddress(image));
   }
 }, { rootMargin: '200px' });
+
+const change = (picture, address) => { if (picture.getAttribute('src') !== address) picture.src = address; };
+
+// The network has changed, or the marks have: what is in sight is asked for again, the rest when it comes into sight.
+export function refreshWall() {
+  for (const card of wall.querySelectorAll('.card')) {
+    seen.unobserve(card);
+    seen.observe(card);
+  }
+}
 
 export function fillFilters() {
   const labels = filters.elements.label;
@@ -33,23 +43,18 @@ export async function showWall({ more = false } = {}) {
   const number = ++asked;
   const found = await attempt(() => get(`api/images?${chosen}`));
   if (!found || number !== asked) return;
-  total = found.total;
   if (!more) { wall.replaceChildren(); shared.images = []; }
   shared.images.push(...found.images.map((one) => one.image));
   wall.append(...found.images.map(card));
-  $('#more').hidden = shared.images.length >= total;
-  const which = shared.cluster === null ? '' : ' in this cluster';
-  $('#count').textContent = total ? `${total.toLocaleString('en')} image${total === 1 ? '' : 's'}${which}` : 'No images match.';
+  $('#more').hidden = shared.images.length >= found.total;
+  $('#count').textContent = found.total ? `${many(found.total)}${shared.cluster === null ? '' : ' of this place'}` : 'No images match.';
 }
 
 function card(one) {
-  const frame = make('span', { className: 'frame' },
-    make('img', { src: `api/thumb/${one.image}.png`, alt: '', loading: 'lazy' }),
-    make('img', { className: 'heat', alt: '' }));
-  if (one.marked) frame.append(make('img', { className: 'mask', src: maskAddress(one.image), alt: 'marked' }));
-  const wrong = one.prediction !== undefined && one.prediction !== one.label;
+  const frame = make('span', { className: 'frame' }, thumbnail(one.image),
+    make('img', { className: 'heat', alt: '' }), make('img', { className: 'mask', alt: '' }));
   const line = make('span', { className: 'line', textContent: className(one.label), title: one.name });
-  if (wrong) line.append(make('span', { className: 'no', textContent: ` → ${className(one.prediction)}` }));
+  if (one.prediction !== undefined && one.prediction !== one.label) line.append(make('span', { className: 'no', textContent: ` → ${className(one.prediction)}` }));
   const button = make('button', { type: 'button', className: 'card', title: one.name }, frame, line);
   button.dataset.image = one.image;
   button.addEventListener('click', () => openEditor(one.image));
@@ -57,31 +62,15 @@ function card(one) {
   return button;
 }
 
-// The network has changed, or the marks have: what is in sight is asked for again, the rest when it comes into sight.
-export function refreshMaps() {
-  for (const button of wall.children) {
-    const mask = $('.mask', button);
-    if (mask) mask.src = maskAddress(button.dataset.image);
-    seen.unobserve(button);
-    seen.observe(button);
-  }
-}
-
 export function showClusters() {
-  const list = $('#clusters');
-  const found = shared.state.clusters;
-  list.replaceChildren(...found.slice(0, 12).map((one, place) => {
-    const [left, top, right, bottom] = one.box;
+  const { clusters, job } = shared.state;
+  $('#clusters').replaceChildren(...clusters.slice(0, 12).map((one, place) => {
+    const [left, top, right, bottom] = one.box.map((share) => `${100 * share}%`);
     const box = make('span');
-    Object.assign(box.style, { left: `${100 * left}%`, top: `${100 * top}%`, width: `${100 * (right - left)}%`, height: `${100 * (bottom - top)}%` });
-    const lever = make('i');
-    lever.style.width = `${100 * Math.max(0, Math.min(1, one.leverage))}%`;
-    const picture = make('span', { className: 'place' }, make('img', { src: `api/thumb/${one.example}.png`, alt: '' }), box);
-    const facts = make('span', { className: 'facts' }, one.sentence,
-      make('small', { textContent: `without it ${Math.round(100 * one.changed)} % of the predictions change` }),
-      make('span', { className: 'lever' }, lever));
-    facts.lastChild.style.display = 'block';
-    const button = make('button', { type: 'button' }, picture, facts);
+    Object.assign(box.style, { left, top, width: `calc(${right} - ${left})`, height: `calc(${bottom} - ${top})` });
+    const facts = make('span', { className: 'facts' }, one.sentence.replaceAll(' %', '\u00a0%'),
+      make('small', { textContent: `Without it ${percent(one.changed)} of the predictions change.` }));
+    const button = make('button', { type: 'button' }, make('span', { className: 'place' }, thumbnail(one.example), box), facts);
     button.setAttribute('aria-pressed', shared.cluster === place);
     button.addEventListener('click', () => {
       shared.cluster = shared.cluster === place ? null : place;
@@ -90,11 +79,11 @@ export function showClusters() {
     });
     return make('li', {}, button);
   }));
-  if (!found.length) list.append(make('li', { className: 'hint', textContent: shared.state.job ? 'Searching …' : 'None found.' }));
+  if (!clusters.length) $('#clusters').append(make('li', { className: 'hint', textContent: job ? 'Searching …' : 'No small place decides the predictions.' }));
 }
 
-filters.addEventListener('change', (event) => { if (event.target.name !== 'overlay') showWall(); });
+filters.addEventListener('change', (event) => { if (event.target.name !== 'heat') showWall(); });
 filters.addEventListener('submit', (event) => { event.preventDefault(); showWall(); });
 filters.elements.text.addEventListener('input', () => showWall());
-filters.elements.overlay.addEventListener('input', (event) => document.documentElement.style.setProperty('--heat', event.target.value / 100));
+filters.elements.heat.addEventListener('input', (event) => document.body.classList.toggle('plain', !event.target.checked));
 $('#more').addEventListener('click', () => showWall({ more: true }));
