@@ -1,6 +1,7 @@
 """Held gradients against networks whose gates are written out as constants, and whole model families that add up."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -225,6 +226,34 @@ def test_a_training_step_has_the_networks_own_task_gradient():
     torch.testing.assert_close(found, expected)
 
 
+def agrees_with_its_wrapper(network, wrapped):
+    x = torch.randn(2, 4, 8)
+    expected = axiograd.HeldGradient(network).attribute(x, 1)
+    torch.testing.assert_close(axiograd.HeldGradient(wrapped).attribute(x, 1), expected)
+    gradients = []
+    for model in (network, wrapped):
+        network.zero_grad()
+        explained = axiograd.HeldGradient(model).explain(x, 1, create_graph=True)
+        (explained.outputs.sum() + explained.attributions.square().sum()).backward()
+        gradients.append([parameter.grad.clone() for parameter in network.parameters()])
+    torch.testing.assert_close(*gradients)
+
+
+def test_compiled_and_data_parallel_models():
+    network = Encoder()
+    agrees_with_its_wrapper(network, torch.compile(network, backend="aot_eager"))
+    agrees_with_its_wrapper(network, nn.DataParallel(network))
+
+
+def test_distributed_models(tmp_path):
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        network = Encoder()
+        agrees_with_its_wrapper(network, nn.parallel.DistributedDataParallel(network))
+    finally:
+        torch.distributed.destroy_process_group()
+
+
 def test_the_target_all_is_every_target():
     network, x = Encoder().eval(), torch.randn(2, 4, 8)
     method = axiograd.HeldGradient(network)
@@ -259,6 +288,8 @@ FAMILIES = {
         "num_heads": 2,
         "attention_types": [[["global", "local"], 1]],
     },
+    "GPTNeoX": SMALL,
+    "Falcon": SMALL,
     "OPT": {**SMALL, "ffn_dim": 24, "word_embed_proj_dim": 16},
     "Llama": KEYS,
     "Mistral": KEYS,
@@ -315,6 +346,42 @@ def test_features_and_constants_add_up_to_the_logit(name, attention):
     # Llama and its kin compute norms in float32.
     torch.testing.assert_close(parts.features + parts.constants, expected, atol=1e-6, rtol=1e-6)
     assert method.attends(inputs)
+
+
+def detached(model):
+    """The same network with held scales and slopes, by replacing the forward of its modules."""
+
+    def norm(x, module):
+        scale = (x.var(-1, correction=0, keepdim=True) + module.eps).rsqrt().detach()
+        return (x - x.mean(-1, keepdim=True)) * scale * module.weight + module.bias
+
+    def half(x, module):
+        return F.linear(x, module.weight, module.bias) / 2 + F.linear(x, module.weight, module.bias).detach() / 2
+
+    def slope(x, module):
+        return x * (type(module).forward(module, x) / x).detach()
+
+    for name, module in model.named_modules():
+        kind = name.rpartition(".")[2]
+        activation = isinstance(module, nn.Tanh) or "Activation" in type(module).__name__
+        rule = norm if isinstance(module, nn.LayerNorm) else slope if activation else None
+        rule = half if kind in {"query", "key", "q_proj", "k_proj"} else rule
+        if rule is not None:
+            module.forward = partial(rule, module=module)
+    return model
+
+
+@pytest.mark.parametrize("name", ["Bert", "ViT"])
+def test_every_feature_is_that_of_modules_with_detached_scales(name):
+    config = getattr(transformers, f"{name}Config")(**FAMILIES[name])
+    model = shaken(getattr(transformers, f"{name}For{'Image' if name == 'ViT' else 'Sequence'}Classification")(config))
+    x = torch.randn(2, 3, 16, 16) if name == "ViT" else torch.randn(2, 6, 16)
+    call = (lambda x: model(x).logits) if name == "ViT" else (lambda x: model(inputs_embeds=x).logits)
+    found = axiograd.HeldGradient(call).attribute(x, 1)
+    model = detached(model)
+    x.requires_grad_()
+    (gradient,) = torch.autograd.grad(call(x)[:, 1].sum(), x)
+    torch.testing.assert_close(found, (x * gradient).detach(), rtol=1e-10, atol=1e-14)
 
 
 TORCHVISION = {
