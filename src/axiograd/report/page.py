@@ -6,7 +6,7 @@ import math
 import os
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -57,9 +57,9 @@ class Sample:
     views: list[View]
     details: Mapping[str, Any]
     featured: bool
-    #: The picture's address, and its outlines in per cent.
+    #: The picture's address, and its outlines as CSS insets.
     image: str | None = None
-    boxes: list[list[float]] = field(default_factory=list)
+    boxes: Sequence[str] = ()
     #: Height and width of its maps before they are made smaller, () for rows of a table.
     size: tuple[int, ...] = ()
     #: Of a row of a table: the names of its features, the values, and the first attribution.
@@ -170,38 +170,12 @@ class Report:
         if len(flat) > 1:
             shapes = [array.shape for array in arrays.values()]
             raise InputError(f"Sample {name!r} mixes feature vectors and maps: shapes {shapes}.")
-        drawn: dict[str, dict[str, Any]] = {}
-        more: dict[str, Any] = {}
+        drawn: dict[str, dict[str, Any]]
         if flat == {True}:
-            for view, array in arrays.items():
-                labels = labelled(features, values, array.size)
-                total = float(array.sum())
-                start = base if _adds_up(total, base, _of_view(score, view, named)) else None
-                drawn[view] = {"bars": bars(labels, array.ravel(), top=_BARS, base=start), "sum": total}
-            first = next(iter(arrays.values())).ravel()
-            given = ["?"] * first.size if values is None else _cells(values)
-            more["row"] = (labelled(features, None, first.size), given, first)
+            scores = {view: _of_view(score, view, named) for view in named}
+            drawn, more = _rows(arrays, features, values, base, scores)
         else:
-            maps = {view: to_map(array, self.channels) for view, array in arrays.items()}
-            size = next(iter(maps.values())).shape
-            picture = None if image is None else to_image(image)
-            sizes = {each.shape for each in maps.values()} | ({picture.shape[:2]} if picture is not None else set())
-            if len(sizes) > 1:
-                raise InputError(f"Sample {name!r}: image and attributions differ in size: {sorted(sizes)}.")
-            block = -(-max(size) // self.max_side)
-            for view, values_of in maps.items():
-                drawn[view] = {"map": pack(window_sums(values_of, block), block), "sum": float(values_of.sum())}
-            more["size"] = size
-            more["image"] = None if picture is None else data_uri(shrink(picture, block))
-            more["boxes"] = [
-                [
-                    100 * box[0] / size[1],
-                    100 * box[1] / size[0],
-                    100 * (box[2] - box[0]) / size[1],
-                    100 * (box[3] - box[1]) / size[0],
-                ]
-                for box in boxes
-            ]
+            drawn, more = self._maps(name, arrays, image, boxes)
         label = None if label is None else str(label)
         known = {"prediction": prediction, "score": score, "error": completeness}
         views = []
@@ -211,6 +185,28 @@ class Report:
             right = None if None in {label, own["prediction"]} else own["prediction"] == label
             views.append(View(name=str(view), right=right, **own, **drawn[view]))
         self.samples.append(Sample(str(name), label, views, dict(details or {}), featured, **more))
+
+    def _maps(self, name: str, arrays: Mapping[str, Array], image: Any, boxes: Sequence[Sequence[float]]) -> Any:
+        """What is drawn of each view, and what the views of an image share."""
+        maps = {view: to_map(array, self.channels) for view, array in arrays.items()}
+        height, width = next(iter(maps.values())).shape
+        picture = None if image is None else to_image(image)
+        sizes = {each.shape for each in maps.values()} | ({picture.shape[:2]} if picture is not None else set())
+        if len(sizes) > 1:
+            raise InputError(f"Sample {name!r}: image and attributions differ in size: {sorted(sizes)}.")
+        block = -(-max(height, width) // self.max_side)
+        drawn = {
+            view: {"map": pack(window_sums(each, block), block), "sum": float(each.sum())}
+            for view, each in maps.items()
+        }
+        insets = [
+            (top / height, 1 - right / width, 1 - bottom / height, left / width) for left, top, right, bottom in boxes
+        ]
+        return drawn, {
+            "size": (height, width),
+            "image": None if picture is None else data_uri(shrink(picture, block)),
+            "boxes": [" ".join(f"{100 * inset:.2f}%" for inset in each) for each in insets],
+        }
 
     def to_html(self) -> str:
         """The page as text."""
@@ -246,8 +242,23 @@ class Report:
         return overview(rows[0][0], np.stack([row[2] for row in rows]), [row[1] for row in rows])
 
 
-def _adds_up(total: float, base: float | None, score: float | None) -> bool:
-    return base is not None and (score is None or math.isclose(total, score - base, rel_tol=_NEAR, abs_tol=1e-6))
+def _rows(
+    arrays: Mapping[str, Array],
+    features: Sequence[str] | None,
+    values: Any,
+    base: float | None,
+    scores: Mapping[str, float | None],
+) -> Any:
+    """What is drawn of each view, and what the views of a row of a table share."""
+    drawn = {}
+    for view, array in arrays.items():
+        total, score = float(array.sum()), scores[view]
+        adds_up = score is None or math.isclose(total, score - (base or 0), rel_tol=_NEAR, abs_tol=1e-6)
+        labels = labelled(features, values, array.size)
+        drawn[view] = {"bars": bars(labels, array.ravel(), top=_BARS, base=base if adds_up else None), "sum": total}
+    first = next(iter(arrays.values())).ravel()
+    given = ["?"] * first.size if values is None else _cells(values)
+    return drawn, {"row": (labelled(features, None, first.size), given, first)}
 
 
 def _cells(values: Any) -> list[Any]:
