@@ -61,7 +61,7 @@ def test_everything_can_be_said(tmp_path):
         ({"model": {"name": "xmlp", "convert": {"why": "auto"}}}, r"'model\.convert\.why' is not known"),
         ({"model": {"name": "xmlp", "convert": {"examples": True}}}, r"model\.convert\.examples is True"),
         ({"loss": {"outputs": "every"}}, r"loss\.outputs is 'every'; it must be one of 'target', 'all', 'random'"),
-        ({"model": {"options": {}}}, r"\[model\] is incomplete: .*name"),
+        ({"model": {"options": {}}}, "'model.name' is missing"),
         ({"model": "xmlp"}, r"model is 'xmlp'; it must be a table"),
         ({"seed": "x"}, "seed is 'x'"),
     ],

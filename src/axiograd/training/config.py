@@ -5,9 +5,9 @@ import tomllib
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -29,8 +29,6 @@ from axiograd.training.data import WithArguments, ensure_dataset, loader
 from axiograd.training.fit import FitResult, fit
 from axiograd.training.loss import AttributionLoss
 from axiograd.training.recipe import Recipe
-
-Section = TypeVar("Section")
 
 #: Dimensions of an image: channels, height, width.
 _IMAGE = 3
@@ -122,69 +120,41 @@ def parse_config(table: Mapping[str, Any]) -> TrainingConfig:
     Traceback (most recent call last):
     axiograd.errors.ConfigurationError: 'modle' is not known; did you mean 'model'? ...
     """
-    _check_keys("", table, [one.name for one in fields(TrainingConfig)])
-    for name in ("model", "data", "out"):
-        if name not in table:
-            raise ConfigurationError(f"{name!r} is missing; a training run needs model, data and out.")
-    seed = table.get("seed", 0)
-    if not isinstance(seed, int):
-        raise ConfigurationError(f"seed is {seed!r}; it must be a whole number.")
-    recipe = dict(_table(table.get("recipe", {}), "recipe"))
-    preset = recipe.pop("preset", "alexnet")  # whose settings are the defaults
-    return TrainingConfig(
-        _section(ModelConfig, table["model"], "model"),
-        _section(DataConfig, table["data"], "data"),
-        Path(table["out"]),
-        _section(LossConfig, table.get("loss", {}), "loss"),
-        Recipe.preset(preset, **recipe),
-        _table(table.get("run", {}), "run"),
-        seed,
-    )
+    config: TrainingConfig = _read(TrainingConfig, table, "")
+    return config
 
 
-def _section(kind: type[Section], value: Any, where: str) -> Section:
-    table = dict(_table(value, where))
+def _read(kind: Any, table: Mapping[str, Any], where: str) -> Any:
+    """A data class from a table; a key that is unknown or missing, and a value of another type, are named."""
     hints = typing.get_type_hints(kind)
-    _check_keys(where, table, list(hints))
-    if "convert" in table:
-        table["convert"] = _section(ConvertConfig, table["convert"], f"{where}.convert")
-    for key, given in table.items():
-        if not _fits(given, hints[key]):
-            raise ConfigurationError(f"{where}.{key} is {given!r}; it must be {_described(hints[key])}.")
-    try:
-        return kind(**table)
-    except TypeError as error:
-        raise ConfigurationError(f"[{where}] is incomplete: {error}") from error
-
-
-def _table(value: Any, where: str) -> dict[str, Any]:
-    if not isinstance(value, dict):
-        raise ConfigurationError(f"{where} is {value!r}; it must be a table, [{where}].")
-    return value
-
-
-def _fits(value: Any, hint: Any) -> bool:
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin is Literal:
-        return value in arguments
-    if origin is dict:
-        return isinstance(value, dict)
-    if arguments:
-        return any(_fits(value, one) for one in arguments)
-    return isinstance(value, hint) and not (isinstance(value, bool) and hint is not bool)
-
-
-def _described(hint: Any) -> str:
-    if typing.get_origin(hint) is Literal:
-        return f"one of {', '.join(map(repr, typing.get_args(hint)))}"
-    return getattr(hint, "__name__", str(hint))
-
-
-def _check_keys(where: str, table: Mapping[str, Any], known: list[str]) -> None:
+    named = {key: f"{where}.{key}" if where else key for key in [*hints, *table]}
     for key in table:
-        if key not in known:
-            full = f"{where}.{key}" if where else key
-            raise ConfigurationError(f"{full!r} is not known; {choose_from(key, known)}.")
+        if key not in hints:
+            raise ConfigurationError(f"{named[key]!r} is not known; {choose_from(key, hints)}.")
+    for one in fields(kind):
+        if one.name not in table and one.default is MISSING and one.default_factory is MISSING:
+            raise ConfigurationError(f"{named[one.name]!r} is missing; a training run needs model, data and out.")
+    return kind(**{key: _value(given, hints[key], named[key]) for key, given in table.items()})
+
+
+def _value(value: Any, hint: Any, where: str) -> Any:
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    section = next((one for one in (hint, *arguments) if is_dataclass(one)), None)
+    if section is not None or dict in {origin, *map(typing.get_origin, arguments)}:
+        if not isinstance(value, dict):
+            raise ConfigurationError(f"{where} is {value!r}; it must be a table, [{where}].")
+        if section is Recipe:
+            settings = dict(value)
+            return Recipe.preset(settings.pop("preset", "alexnet"), **settings)  # whose settings are the defaults
+        return value if section is None else _read(section, value, where)
+    if origin is Literal:
+        fits, wanted = value in arguments, f"one of {', '.join(map(repr, arguments))}"
+    else:
+        kinds = (str,) if hint is Path else arguments or (hint,)
+        fits, wanted = type(value) in kinds, " or ".join(kind.__name__ for kind in kinds if kind is not type(None))
+    if not fits:
+        raise ConfigurationError(f"{where} is {value!r}; it must be {wanted}.")
+    return Path(value) if hint is Path else value
 
 
 # Building
