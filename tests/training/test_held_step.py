@@ -1,6 +1,8 @@
 """The held step has the gradients of the double backward pass, or the loss goes that way and says why."""
 
 import copy
+import gc
+import weakref
 
 import pytest
 import torch
@@ -13,6 +15,7 @@ from axiograd.attribution import Gradient, InputXGradient, IntegratedGradients, 
 from axiograd.errors import ConfigurationError, DisconnectedError
 from axiograd.homogeneity.conversion.layers import UncentredBatchNorm
 from axiograd.priors import L1, RightReasons
+from axiograd.training.held_step import HeldGates
 from axiograd.training.loss import AttributionLoss
 from support.gated_networks import CASES, make
 from support.prior_cases import CASES as PRIORS
@@ -117,6 +120,24 @@ def test_frozen_layers_and_hooks_of_parameters() -> None:
     model.requires_grad_(requires_grad=False)
     with pytest.raises(DisconnectedError, match="no parameter that requires a gradient"):
         loss_of(twice=False)(model, x, y, mask=x > 0)
+
+
+def test_a_step_that_is_not_differentiated_keeps_no_memory(monkeypatch) -> None:
+    made, initialise = [], HeldGates.__init__
+
+    def remembered(self) -> None:
+        made.append(weakref.ref(self))
+        initialise(self)
+
+    monkeypatch.setattr(HeldGates, "__init__", remembered)
+    model, x, y = make("max pool, overlapping and padded")
+    loss = loss_of(twice=False)
+    for _ in range(2):
+        loss(model, x, y, mask=x > 0)
+    assert loss.why_twice == ""
+    gc.collect()
+    assert len(made) == 2
+    assert not any(gates() for gates in made)
 
 
 def test_a_norm_whose_statistics_move_as_it_trains() -> None:

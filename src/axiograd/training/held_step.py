@@ -121,6 +121,8 @@ class HeldGates(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self._calls = count()
+        #: What is a function of the input wears it; it refers to nothing, so that no tensor keeps the others alive.
+        self._mark = object()
         #: Call → the linear function of its arguments that it is with its choices held.
         self._held: dict[int, Callable[[Any, Any], Any]] = {}
         #: Call with weights → where the gradient of its result arrives.
@@ -133,12 +135,12 @@ class HeldGates(TorchFunctionMode):
 
     def follow(self, tensor: Tensor) -> Tensor:
         """Take what is made of this tensor for a function of the input."""
-        tensor._held = self  # type: ignore[attr-defined]  # noqa: SLF001 (a mark of our own)
+        tensor._held = self._mark  # type: ignore[attr-defined]  # noqa: SLF001 (a mark of our own)
         return tensor
 
     def follows(self, value: Any) -> bool:
         """Whether a value is a tensor that is a function of the input."""
-        return isinstance(value, Tensor) and getattr(value, "_held", None) is self
+        return isinstance(value, Tensor) and getattr(value, "_held", None) is self._mark
 
     def again(self, deltas: Sequence[Tensor | None]) -> None:
         """What is entered next is a second pass."""
