@@ -346,6 +346,8 @@ def test_what_cannot_be_meant_is_refused():
         explain(model, tokenizer, TEXTS, target=[0, 1, 2])
     with pytest.raises(ConfigurationError, match="both good"):
         explain(model, tokenizer, TEXTS, target=1, versus="good")
+    with pytest.raises(ConfigurationError, match="some of the texts only"):
+        explain(model, tokenizer, TEXTS, target=1, versus=["bad", None])
     with pytest.raises(InputError, match="text 1 is '  '"):
         explain(model, tokenizer, ["a film", "  "])
     with pytest.raises(InputError, match="0 texts"):

@@ -122,13 +122,11 @@ class Question:
         found = found if found.dim() == 2 else found[rows, at]  # noqa: PLR2004 - batch and answers
         return found[rows, plus] if minus is None else found[rows, plus] - found[rows, minus]
 
-    @property
     def scores(self) -> list[float]:
         """The score of each text, once it was asked for."""
         found: list[float] = (self._of(self.plus) - (0 if self.minus is None else self._of(self.minus))).tolist()
         return found
 
-    @property
     def probabilities(self) -> list[float] | list[None]:
         """Of `plus`, where there is anything else."""
         if self._logits.shape[1] == 1:

@@ -25,8 +25,8 @@ from axiograd.text.explanation import TextExplanation, TextExplanations
 from axiograd.text.reading import Texts
 
 _ROUNDING = 1e-3
-#: Models whose score has been asked for at twice the embeddings, and whether it was at least twice as large.
-_GROWS: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
+#: Models that were explained before, and whether X-Gradient is exact for them.
+_EXACT: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
 
 
 def explain(
@@ -66,11 +66,12 @@ def explain(
     names = Names(model, tokenizer, task_of(model, task))
     if at is not None and names.task != "token":
         raise ConfigurationError(f"at= is for token classifiers, and the task is {names.task!r}.")
-    read = Texts(model, tokenizer, listed, max_length=max_length, keep_end=names.task == "causal")
+    read = Texts(model, tokenizer, listed, max_length=max_length, causal=names.task == "causal")
     targets = [names.index(one) for one in _per_text(target, len(listed))]
     others = None if versus is None else [names.index(one) for one in _per_text(versus, len(listed))]
-    last = names.task == "causal"
-    places = [read.last(row) if last else read.position(row, one) for row, one in enumerate(_per_text(at, len(listed)))]
+    if others and -1 in others:
+        raise ConfigurationError("versus= is given for some of the texts only: give it for all of them.")
+    places = [read.position(row, one) for row, one in enumerate(_per_text(at, len(listed)))]
     how = _Method(model, tokenizer, method, layer=layer, steps=steps, baseline=baseline)
     found: dict[int, TextExplanation] = {}
     with running(model), progress_bar("explaining", total=len(listed), shown=progress) as bar:
@@ -84,6 +85,7 @@ def explain(
                 minus=None if others is None else [others[row] for row in rows],
             )
             values = how.attribute(call, question).tolist()
+            scores, probabilities = question.scores(), question.probabilities()
             for i, row in enumerate(rows):
                 tokens = read.tokens(row, values[i])
                 found[row] = TextExplanation(
@@ -91,11 +93,11 @@ def explain(
                     tokens,
                     read.words(row, tokens),
                     names.name(int(question.plus[i])),
-                    question.scores[i],
+                    scores[i],
                     how.title,
                     how.beside,
                     None if question.minus is None else names.name(int(question.minus[i])),
-                    question.probabilities[i],
+                    probabilities[i],
                     read.word(row, int(question.at[i])) if names.task == "token" else None,
                 )
             bar(advance=len(rows))
@@ -186,15 +188,16 @@ class _Method:
         Most are no cause for a proof: with twice the embeddings they have not even twice the score.
         """
         self._by_default = False
-        if _GROWS.get(self.model, True):
-            with torch.no_grad():
-                score, twice = (question(self.function(*(n * h for h in embeddings), **call)) for n in (1, 2))
-            _GROWS[self.model] = bool((twice / score > 2 - _ROUNDING).all())
-        if _GROWS[self.model]:
+        if not _EXACT.get(self.model, True):
+            return
+        with torch.no_grad():
+            score, twice = (question(self.function(*(n * h for h in embeddings), **call)) for n in (1, 2))
+        if bool((twice / score > 2 - _ROUNDING).all()):
             exact = XGradient(self.function)
             with suppress(NotHomogeneousError):
                 self._values(exact, embeddings, call, question)
                 self.method, self.entry = exact, find_method(XGradient)
+        _EXACT[self.model] = isinstance(self.method, XGradient)
 
 
 def embedding_of(model: Any) -> nn.Module:

@@ -21,7 +21,7 @@ class Texts:
     """Texts as one model reads them; those that are too long are cut, and a warning says so."""
 
     def __init__(
-        self, model: nn.Module, tokenizer: Any, texts: Sequence[Any], *, max_length: int | None, keep_end: bool
+        self, model: nn.Module, tokenizer: Any, texts: Sequence[Any], *, max_length: int | None, causal: bool
     ) -> None:
         if not getattr(tokenizer, "is_fast", False):
             raise InputError(
@@ -31,10 +31,10 @@ class Texts:
         for place, text in enumerate(texts):
             if not (isinstance(text, str) and text.strip()):  # a cell of a table may be a number
                 raise InputError(f"text {place} is {text!r}: expected a string with words in it.")
-        self.model, self.tokenizer, self.texts = model, tokenizer, texts
+        self.model, self.tokenizer, self.texts, self._causal = model, tokenizer, texts, causal
         self._arguments = set(inspect.signature(model.forward).parameters)
         limit = longest(model, tokenizer) if max_length is None else max_length
-        side, tokenizer.truncation_side = tokenizer.truncation_side, "left" if keep_end else "right"
+        side, tokenizer.truncation_side = tokenizer.truncation_side, "left" if causal else "right"
         try:
             self._encoded = tokenizer(list(texts), truncation=limit is not None, max_length=limit)
         finally:
@@ -46,7 +46,7 @@ class Texts:
         if cut := sum(bool(encoding.overflowing) for encoding in self.encodings):
             warnings.warn(
                 f"{cut} of {len(texts)} texts have more than {limit} tokens: the model reads the "
-                f"{'last' if keep_end else 'first'} {limit}, and the rest is struck out.",
+                f"{'last' if causal else 'first'} {limit}, and the rest is struck out.",
                 stacklevel=3,
             )
 
@@ -75,14 +75,13 @@ class Texts:
         masks = [torch.tensor(self.encodings[row].special_tokens_mask, dtype=torch.bool) for row in rows]
         return torch.nn.utils.rnn.pad_sequence(masks, batch_first=True, padding_value=True)
 
-    def last(self, row: int) -> int:
-        """The last token, which says what comes next."""
-        return len(self.encodings[row]) - 1
-
     def position(self, row: int, at: int | str | None) -> int:
-        """The token that stands at a place of the text, or where the given words begin; −1 for None."""
+        """The token that stands at a place of the text, or where the given words begin.
+
+        For None it is the last one, of causal models, and otherwise −1, which is not known yet.
+        """
         if at is None:
-            return -1
+            return len(self.encodings[row]) - 1 if self._causal else -1
         text, start = self.texts[row], at
         if isinstance(at, str):
             start = text.find(at)
