@@ -1,35 +1,30 @@
-"""Draws docs/pictures: what training with each prior does to attributions. All but Front need no download.
+"""Draws docs/pictures: what training with each prior does to attributions. All but front need no data.
 
 `PYTHONPATH=. python docs/pictures.py` draws all in some minutes, `PYTHONPATH=. python docs/pictures.py Gini L1` some.
 """
 
 import copy
-import json
 import math
-import subprocess
 import sys
+import time
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-import pandas as pd
 import torch
 import torch.nn.functional as F
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from PIL import Image
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from axiograd import AttributionLoss, XGradient, priors, report
+from axiograd import AttributionLoss, IntegratedGradients, XGradient, priors, report
 from axiograd.datasets import TensorData, shapes
-from axiograd.report.colours import LINES, matplotlib_map
-from experiments import fig2_right, panels as contrasts
+from axiograd.report.colours import LINES, overlay
+from experiments import photos
 
 FOLDER = Path(__file__).parent / "pictures"
-RESULTS = Path(__file__).parents[1] / "results"
 WITHOUT, WITH, SHADE = "#6b6f76", LINES[1], "#dfe8f1"
 BOX = "#111111"
 IMAGES, EPOCHS, BATCH, FEW = 1600, 10, 50, 100
@@ -409,62 +404,39 @@ def draw_held_gates() -> None:
     keep(figure, "HeldGates")
 
 
-@cache
-def demonstration() -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Numbers and arrays of `axiograd demo`, which takes its three minutes for it."""
-    with TemporaryDirectory() as folder:
-        subprocess.run([sys.executable, "-m", "axiograd", "demo", "-o", folder], check=True)  # noqa: S603  # our own command
-        numbers = json.loads((Path(folder) / "demo.json").read_text())
-        return numbers, load_file(Path(folder) / "attributions.safetensors")
+def explained_cat() -> tuple[Tensor, dict[str, Tensor]]:
+    """A photo and two maps of it, titled with the processor's time on one thread; ResNet-50, calibrated on photos."""
+    torch.set_num_threads(1)
+    network = photos.NETWORKS["resnet50"]
+    with Image.open(FOLDER / "cat.jpg") as picture:
+        x = network.preprocess(picture)[None]
+    model = photos.load("resnet50", "calibrated").to(memory_format=torch.contiguous_format)
+    target = model(x).argmax(1)
+    path, one = IntegratedGradients(model, 128, internal_batch_size=16), XGradient(model)
+    one.attribute(x, target)  # makes the proof
+    maps = {}
+    for title, method in (("Integrated Gradients\n128 gradients", path), ("X-Gradient\none gradient", one)):
+        start = time.process_time()
+        found = method.attribute(x, target)
+        maps[f"{title}, {time.process_time() - start:.2g} seconds"] = found
+    return network.preprocess.picture(x)[0].permute(1, 2, 0), maps
 
 
 def draw_front() -> None:
-    """The first picture: what a prior changes, what one pass gives, and what it costs; the last two from records."""
-    numbers, arrays = demonstration()
-    right_of = {name: found["random_tag"] for name, found in numbers["accuracy_percent"].items()}
-    figure = Figure(figsize=(11, 3.1), layout="constrained")
-    *maps, cost = figure.subplots(1, 6, width_ratios=(1, 1, 1, 1, 1, 1.5))
-    one = int((arrays["classes"] == SHOWN + 1).nonzero()[0])
-    name = shapes("test", 4).names[int(arrays["classes"][one])]
-    maps[0].imshow(arrays["images"][one].permute(1, 2, 0).clamp(0, 1))
-    maps[0].set_title(f"a {name}, and a tag\nthat gives it away", fontsize=9)
-    for axes, when, network_of in zip(maps[1:3], ("before", "after"), ("x_dnn", "x_dnn_with_prior"), strict=True):
-        show_map(axes, F.avg_pool2d(arrays[f"attributions_{when}"][one].sum(0, keepdim=True), 2)[0])
-        axes.set_title(f"{when} the prior:\n{right_of[network_of]:.0f} % right", fontsize=9)
-        axes.set_xlabel("where the tag is random", fontsize=7.5)
-    photo = contrasts.measured("squeezenet1_1", "stripped", fig2_right.polaroid())
-    for axes, place, title in zip(
-        maps[3:], (1, 0), ("Integrated Gradients,\n128 gradients", "X-Gradient,\none gradient"), strict=True
-    ):
-        show_map(axes, F.avg_pool2d(torch.from_numpy(photo["maps"][0][place])[None], 4)[0])
-        axes.set_title(title, fontsize=9)
-    off = photo["to IG, α = 1"]
-    maps[4].set_xlabel(f"photo of a camera, SqueezeNet\nstripped; off by {off:.0e}", fontsize=7.5)
-    held = pd.read_csv(RESULTS / "training_cost.csv").set_index("network").loc["AlexNet, 224 px, batch 16"]
-    bars = {
-        "plain step": 1.0,
-        "with a prior": held["residual"],
-        "by second\nderivatives": held["by hand"],
-    }
-    cost.barh(list(bars), list(bars.values()), color=[SHADE, WITH, WITHOUT], height=0.7)
-    for place, value in enumerate(bars.values()):
-        cost.text(value + 0.05, place, f"{value:.2f}", va="center", fontsize=9)
-    cost.invert_yaxis()
-    cost.set_xlim(0, 1.25 * max(bars.values()))
-    cost.set_xticks([])
-    cost.tick_params(axis="y", labelsize=8.5, length=0)
-    cost.spines[["top", "right", "bottom"]].set_visible(False)
-    cost.set_title("a training step\n(AlexNet, batch 16)", fontsize=9)
-    for axes in maps:
-        axes.set_xticks([])
-        axes.set_yticks([])
-    keep(figure, "Front")
-
-
-def show_map(axes: Any, values: Tensor) -> None:
-    """Signed, on a scale of its own."""
-    limit = float(values.abs().flatten().quantile(0.995))
-    axes.imshow(values, cmap=matplotlib_map(), vmin=-limit, vmax=limit)
+    """The first picture: the same map by 128 gradients and by one."""
+    picture, maps = explained_cat()
+    figure = Figure(figsize=(9.6, 3.9), layout="constrained", facecolor="white")
+    axes = figure.subplots(1, 3)
+    axes[0].imshow(picture)
+    axes[0].set_title("a photo: Egyptian cat", fontsize=12)
+    for each, (title, found) in zip(axes[1:], maps.items(), strict=True):
+        windows = 64 * F.avg_pool2d(found.sum(1, keepdim=True), 8)
+        smooth = F.interpolate(windows, scale_factor=8, mode="bilinear")[0, 0]
+        each.imshow(overlay((smooth / smooth.abs().quantile(0.995)).numpy(), picture.numpy()))
+        each.set_title(title, fontsize=12)
+    for each in axes:
+        each.set_axis_off()
+    keep(figure, "front")
 
 
 PICTURES: dict[str, Callable[[], None]] = {
@@ -479,7 +451,7 @@ PICTURES: dict[str, Callable[[], None]] = {
     "Matching": draw_matching,
     "Shapley": draw_shapley,
     "HeldGates": draw_held_gates,
-    "Front": draw_front,
+    "front": draw_front,
 }
 
 if __name__ == "__main__":
