@@ -5,6 +5,7 @@ import os
 import textwrap
 import warnings
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -23,11 +24,12 @@ TITLE_LINE = 0.19  # inches
 
 
 def new_figure(width: float, height: float) -> Any:
-    """An empty figure in inches, with its own canvas."""
+    """An empty figure in inches, with its own canvas; a notebook shows it where it is a cell's last line."""
     matplotlib = optional("matplotlib.figure", "plots", "drawing figures")
     agg = optional("matplotlib.backends.backend_agg", "plots", "drawing figures")
     figure = matplotlib.Figure(figsize=(width, height), dpi=150, layout="constrained", facecolor="white")
     agg.FigureCanvasAgg(figure)
+    figure._repr_png_ = partial(render, figure, dpi=100)
     return figure
 
 
