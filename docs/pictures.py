@@ -4,6 +4,7 @@
 """
 
 import copy
+import io
 import math
 import sys
 import time
@@ -418,7 +419,7 @@ def explained_cat() -> tuple[Tensor, dict[str, Tensor]]:
     for title, method in (("Integrated Gradients\n128 gradients", path), ("X-Gradient\none gradient", one)):
         start = time.process_time()
         found = method.attribute(x, target)
-        maps[f"{title}, {time.process_time() - start:.2g} seconds"] = found
+        maps[f"{title}, {time.process_time() - start:.1f} seconds"] = found
     return network.preprocess.picture(x)[0].permute(1, 2, 0), maps
 
 
@@ -436,7 +437,9 @@ def draw_front() -> None:
         each.set_title(title, fontsize=12)
     for each in axes:
         each.set_axis_off()
-    keep(figure, "front")
+    drawn = io.BytesIO()
+    figure.savefig(drawn, dpi=PIXELS_PER_INCH)
+    Image.open(drawn).convert("RGB").save(FOLDER / "front.jpg", quality=88)
 
 
 PICTURES: dict[str, Callable[[], None]] = {
