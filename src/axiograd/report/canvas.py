@@ -29,8 +29,14 @@ def new_figure(width: float, height: float) -> Any:
     agg = optional("matplotlib.backends.backend_agg", "plots", "drawing figures")
     figure = matplotlib.Figure(figsize=(width, height), dpi=150, layout="constrained", facecolor="white")
     agg.FigureCanvasAgg(figure)
-    figure._repr_png_ = partial(render, figure, dpi=100)
+    figure._repr_png_ = partial(_png, figure)
     return figure
+
+
+def _png(figure: Any) -> bytes:
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=100)
+    return file.getvalue()
 
 
 def write_text(text: Any) -> None:
