@@ -7,7 +7,7 @@ import numpy as np
 from torch import Tensor
 
 from axiograd.report.arrays import colour_end, data_uri, in_windows, to_array, to_image, to_map, window_for
-from axiograd.report.charts import bars, labelled
+from axiograd.report.charts import bars, labelled, overview
 from axiograd.report.colours import colour
 from axiograd.report.templates import fragment
 
@@ -53,16 +53,19 @@ def explanation_html(explanation: Any) -> str:
 
 
 def table_explanation_html(explanation: Any) -> str:
-    """The first rows, each as a waterfall from the base to the score."""
-    cells = explanation.schema.shown(explanation.data[:_SHOWN])
+    """What they are, all rows at a glance, and the first rows, each as a waterfall from the base to the score."""
+    cells = explanation.schema.shown(explanation.data)
     parts = []
     for i, name in enumerate(explanation.attributions.index[:_SHOWN]):
         numbers = explanation.attributions.iloc[i].to_numpy()
         labels = labelled(explanation.schema.names, cells[i], len(numbers))
         waterfall = bars(labels, numbers, top=5, base=float(explanation.base.iloc[i]))
         parts.append(_part(f"{name}: {explanation.target[i]}", bars=waterfall))
-    facts = {"method": explanation.method, "baseline": explanation.baseline}
-    return fragment("explanation", facts, parts, _rest(len(explanation.attributions)))
+    facts = {"method": explanation.method, "baseline": explanation.baseline, "these are": explanation.kind}
+    page = fragment("explanation", facts, parts, _rest(len(explanation.attributions)))
+    if len(explanation.attributions) <= _SHOWN:
+        return page
+    return fragment("beeswarm", overview(explanation.schema.names, explanation.attributions.to_numpy(), cells)) + page
 
 
 def axiom_report_html(report: Any) -> str:
