@@ -97,8 +97,7 @@ def test_patches_that_look_the_same_are_those_of_brute_force(pictures):
     assert {row for row, *_ in found} == set(range(2, 40, 2))
 
 
-def test_a_class_and_a_cluster_spread_to_their_own(pictures):
+def test_a_class_spreads_to_its_own(pictures):
     rows = range(len(pictures))
     assert targets("class", 0, CORNERED, pictures, rows) == [(row, 0, 0) for row in range(2, 120, 2)]
-    assert targets("cluster", 0, CORNERED, pictures, rows, members=[0, 7]) == [(7, 0, 0)]
     assert len(targets("place", 0, CORNERED, pictures, rows)) == 119

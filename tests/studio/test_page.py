@@ -219,7 +219,7 @@ def test_a_session_resumes_with_its_marks_and_rounds_and_takes_masks(pictures, t
         studio.worker.begin("show", "Going there", lambda: studio.worker.show(1)).result(PATIENCE)
         assert studio.session.round(1)["verdict"]["marked"] > 0
     other = Pictures.of_tensors(studio_model.squares(40))
-    with pytest.raises(StorageError, match="other images"):
+    with pytest.raises(StorageError, match="there: 120, here: 40"):
         Opened(other, studio_model.origin(), tmp_path / "s")
 
 

@@ -138,12 +138,9 @@ class Cluster:
 
     members: tuple[int, ...]
     box: tuple[float, float, float, float]
-    share: float
-    leverage: float
     #: Share of the predictions that change without it.
     changed: float
     score: float
-    classes: dict[str, int]
     sentence: str
     #: The image in which it is clearest.
     example: int
@@ -200,16 +197,12 @@ def _measured(
     top, left, side = (float(np.median(windows[members, column])) for column in range(3))
     box = (left / GRID, top / GRID, (left + side) / GRID, (top + side) / GRID)
     classes = Counter(pictures.classes[int(label)] for label in pictures.targets[survey.rows[members]])
-    ordered = dict(classes.most_common())
     return Cluster(
         members=tuple(survey.rows[members].tolist()),
         box=box,
-        share=share,
-        leverage=leverage,
         changed=float((after.argmax(1) != before.argmax(1)).float().mean()),
         score=max(leverage, 0.0) * max(math.log2(max(places.concentration(members), 1e-9)), 0.0),
-        classes=ordered,
-        sentence=sentence(ordered, share, box, usual if usual < (side / GRID) ** 2 else None),
+        sentence=sentence(dict(classes.most_common()), share, box, usual if usual < (side / GRID) ** 2 else None),
         example=int(survey.rows[members[shares[members].argmax()]]),
     )
 

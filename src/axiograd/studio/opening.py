@@ -38,7 +38,11 @@ class Opened:
             self.session = stack.enter_context(Session.opened(folder, pictures, origin.name))
             if masks is not None:
                 import_masks(masks, pictures, self.session.marks, folder)
-            listening = stack.enter_context(_listen(port))
+            try:
+                # From here on a browser waits for the server instead of being refused.
+                listening = stack.enter_context(socket.create_server(("127.0.0.1", port)))
+            except OSError as error:
+                raise ConfigurationError(f"port {port} cannot be used ({error.strerror}); choose another.") from error
             self.worker = Worker(self.session, origin)
             pages = server.Server(self.worker)
             self.address = f"http://127.0.0.1:{listening.getsockname()[1]}/{pages.token}/"
@@ -69,20 +73,6 @@ class Opened:
 
     def __repr__(self) -> str:
         return f"axiograd studio at {self.address}"
-
-
-def _listen(port: int) -> socket.socket:
-    """A socket on this machine alone; port 0 is any that is free."""
-    listening = socket.socket()
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind(("127.0.0.1", port))
-        # From here on a browser waits for the server instead of being refused.
-        listening.listen()
-    except OSError as error:
-        listening.close()
-        raise ConfigurationError(f"port {port} cannot be used ({error.strerror}); choose another one.") from error
-    return listening
 
 
 def open_studio(

@@ -25,8 +25,6 @@ from axiograd.studio.worker import Worker
 
 #: Pixels of the longer side of an image on the wall.
 THUMBNAIL = 160
-#: Images that became right, or wrong, of which the page shows some.
-SHOWN = 24
 
 
 class Server:
@@ -60,7 +58,6 @@ class Server:
             "fix": self.fix,
             "stop": self.stop,
             "go": self.go,
-            "judge": self.judge,
             "keep": self.keep,
         }
         routes = [
@@ -92,7 +89,6 @@ class Server:
                 "skipped_count": len(pictures.skipped),
                 "rounds": rounds,
                 "current": session.current,
-                "compared": session.state["compared"],
                 "changes": self._changes(),
                 "clusters": [_without(one, "rows") for one in session.clusters()],
                 **self._marked(),
@@ -107,15 +103,13 @@ class Server:
         return {"painted": len(self.session.marks.painted()), "marked": len(self.session.marks.images())}
 
     def _changes(self) -> dict[str, Any] | None:
-        """What became right and what became wrong between the two rounds that are compared."""
-        compared = self.session.state["compared"]
-        if not compared or compared[0] == compared[1]:
+        """What became right, and what became wrong, in the current round."""
+        after = self.session.rounds[self.session.current] if self.session.rounds else None
+        if after is None or after["parent"] is None or after["verdict"] is None:
             return None
-        before, after = (set(self.session.round(number)["verdict"]["right"]) for number in compared)
-        gained, lost = sorted(after - before), sorted(before - after)
-        return {
-            "gained": len(gained), "lost": len(lost), "gained_rows": gained[:SHOWN], "lost_rows": lost[:SHOWN],
-        }  # fmt: skip
+        right = [set(one["verdict"]["right"]) for one in (self.session.round(after["parent"]), after)]
+        gained, lost = sorted(right[1] - right[0]), sorted(right[0] - right[1])
+        return {"gained": len(gained), "lost": len(lost), "shown": [*gained, *lost][:2]}
 
     async def images(self, request: Request) -> Response:
         """A part of what is found."""
@@ -125,7 +119,6 @@ class Server:
             show=asked["show"],
             text=asked["text"],
             cluster=int(asked["cluster"]) if asked.get("cluster") else None,
-            sort=asked["sort"],
         )
         start, count = int(asked["start"]), int(asked["count"])
         return JSONResponse({"total": len(rows), "images": self._described(rows[start : start + count])})
@@ -168,7 +161,7 @@ class Server:
     async def map(self, request: Request) -> Response:
         """A heat map; during training, of the network as it is now."""
         image, number = self._image(request.path_params["image"]), request.path_params["round"]
-        content, *_ = await asyncio.wrap_future(self.worker.ask(partial(self.worker.map, image, number)))
+        content = await asyncio.wrap_future(self.worker.ask(partial(self.worker.map, image, number)))
         return Response(content, media_type="image/png")
 
     async def events(self, request: Request) -> Response:  # noqa: ARG002
@@ -210,14 +203,14 @@ class Server:
     async def preview(self, request: Request) -> Response:
         """What a spread would hit."""
         given = await request.json()
-        question = partial(self.worker.preview, given["image"], given["how"], given.get("cluster"))
+        question = partial(self.worker.preview, given["image"], given["how"])
         return JSONResponse(await asyncio.wrap_future(self.worker.ask(question)))
 
     async def spread(self, request: Request) -> Response:
         given = await request.json()
         image, how, marks = given["image"], given["how"], self.session.marks
         strokes = as_dicts(marks.strokes(image))
-        work = partial(self.worker.spread, image, how, given.get("cluster"))
+        work = partial(self.worker.spread, image, how)
         found = await asyncio.wrap_future(self.worker.begin("spread", "Spreading", work))
         if found:
             marks.add({"do": "spread", "image": image, "how": how, "strokes": strokes, "to": found})
@@ -236,11 +229,6 @@ class Server:
     async def go(self, request: Request) -> Response:
         number = (await request.json())["round"]
         self.worker.begin("show", "Going there", partial(self.worker.show, number))
-        return JSONResponse({})
-
-    async def judge(self, request: Request) -> Response:
-        before, after = (await request.json())["rounds"]
-        self.worker.begin("judge", "Judging", partial(self.worker.judge, before, after))
         return JSONResponse({})
 
     async def keep(self, request: Request) -> Response:  # noqa: ARG002

@@ -13,18 +13,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from axiograd._io import alone, check_writable, digest, write_atomically
+from axiograd._io import alone, check_writable, digest, require_same_settings, write_atomically
 from axiograd.datasets.pictures import Pictures
-from axiograd.errors import InputError, StorageError
+from axiograd.errors import InputError
 from axiograd.studio.clusters import in_turns
 from axiograd.studio.marks import Marks
 from axiograd.studio.survey import Survey
 
 FORMAT = 2
-#: Predictions of less confidence are unsure.
-UNSURE = 0.6
 
 
 class Session:
@@ -32,18 +28,18 @@ class Session:
 
     def __init__(self, folder: Path, pictures: Pictures, model: str = "model") -> None:
         self.folder, self.pictures = folder, pictures
-        identity = {
+        about = {
+            "format": FORMAT,
             "data": pictures.name,
             "images": len(pictures),
             "names": digest("\n".join(pictures.names)),
             "size": list(pictures.shape),
             "model": model,
         }
-        self.state: dict[str, Any] = {
-            "format": FORMAT, "identity": identity, "rounds": [], "current": 0, "compared": None,
-        }  # fmt: skip
+        self.state: dict[str, Any] = {"about": about, "rounds": [], "current": 0}
         if (file := folder / "session.json").exists():
-            self.state = _read(file, identity)
+            self.state = json.loads(file.read_bytes())
+            require_same_settings(folder, self.state.get("about", {}), about, "Choose another folder (--out).")
         self.marks = Marks.read(folder / "marks.jsonl", pictures.shape)
         self._surveys: dict[int, Survey] = {}
 
@@ -114,9 +110,11 @@ class Session:
         show: str = "all",
         text: str = "",
         cluster: int | None = None,
-        sort: str = "suspicious",
     ) -> list[int]:
-        """Images by class, by what became of them (right, wrong, unsure, marked, painted), by name, by cluster."""
+        """Images by class, by what became of them (right, wrong, marked, painted), by name and by cluster.
+
+        The suspicious ones come first.
+        """
         rows: list[int] = list(range(len(self.pictures))) if cluster is None else self.cluster(cluster)
         targets = self.pictures.targets.numpy()
         if label is not None:
@@ -126,36 +124,12 @@ class Session:
         if show in {"marked", "painted"}:
             kept = set(self.marks.images() if show == "marked" else self.marks.painted())
             rows = [row for row in rows if row in kept]
-        survey = self.survey(self.current)
-        if survey is None:
-            return rows
-        if show in {"right", "wrong", "unsure"}:
+        if show in {"right", "wrong"} and (survey := self.survey(self.current)) is not None:
             right = survey.predictions == targets[survey.rows]
-            chosen = {"right": right, "wrong": ~right, "unsure": survey.confidences < UNSURE}[show]
-            kept = set(survey.rows[chosen].tolist())
+            kept = set(survey.rows[right if show == "right" else ~right].tolist())
             rows = [row for row in rows if row in kept]
-        if sort == "suspicious" and cluster is None:
+        if cluster is None:
             turns = in_turns([(one["score"], one["rows"]) for one in self.clusters()])
-            order: dict[int, float] = {row: place for place, row in enumerate(turns)}
-            rows.sort(key=lambda row: order.get(row, np.inf))
-        elif sort == "confidence":
-            order = dict(zip(survey.rows.tolist(), survey.confidences.tolist(), strict=True))
-            rows.sort(key=lambda row: order.get(row, np.inf))
+            order = {row: place for place, row in enumerate(turns)}
+            rows.sort(key=lambda row: order.get(row, len(order)))
         return rows
-
-
-def _read(file: Path, identity: dict[str, Any]) -> dict[str, Any]:
-    try:
-        state: dict[str, Any] = json.loads(file.read_bytes())
-        known, number = state["identity"], state["format"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise StorageError(f"{file} is not the state of a studio: {error!r}.") from error
-    if number != FORMAT:
-        raise StorageError(f"{file} has format {number}; this version reads format {FORMAT}: choose another folder.")
-    for name, value in identity.items():
-        if known.get(name) != value:
-            raise StorageError(
-                f"{file.parent} holds a session with other {name} ({known.get(name)}, not {value}): choose another "
-                "folder (--out), and nothing of it is lost."
-            )
-    return state

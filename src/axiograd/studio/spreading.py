@@ -1,4 +1,4 @@
-"""From one painted image to others: the same place, the class, the cluster, or patches that look the same."""
+"""From one painted image to others: the same place in all or in its class, or patches that look the same."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from axiograd.datasets.pictures import Mask, Pictures
 from axiograd.studio.survey import Progress, quietly
 
-How = Literal["place", "class", "cluster", "patches"]
+How = Literal["place", "class", "patches"]
 #: Root mean square difference of pixels in [0, 1] up to which patches look the same.
 ALIKE = 0.1
 #: An image, and by how many pixels the strokes move down and to the right.
@@ -21,25 +21,14 @@ Target = tuple[int, int, int]
 
 
 def targets(
-    how: How,
-    image: int,
-    mask: Mask,
-    pictures: Pictures,
-    rows: Sequence[int],
-    on_progress: Progress = quietly,
-    *,
-    members: Sequence[int] = (),
+    how: How, image: int, mask: Mask, pictures: Pictures, rows: Sequence[int], on_progress: Progress = quietly
 ) -> list[Target]:
-    """Where the strokes of an image go, among these rows; `members` are those of its cluster."""
+    """Where the strokes of an image go, among these rows."""
     others = [row for row in rows if row != image]
     if how == "patches":
         return similar(image, mask, pictures, others, on_progress)
-    labels, among = pictures.targets.tolist(), set(members)
-    if how == "class":
-        others = [row for row in others if labels[row] == labels[image]]
-    elif how == "cluster":
-        others = [row for row in others if row in among]
-    return [(row, 0, 0) for row in others]
+    labels = pictures.targets.tolist()
+    return [(row, 0, 0) for row in others if how == "place" or labels[row] == labels[image]]
 
 
 def similar(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict
 from functools import partial
@@ -18,7 +18,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from axiograd.attribution import XGradient
 from axiograd.errors import AxiogradError, InputError
@@ -29,7 +29,7 @@ from axiograd.studio.judging import judge
 from axiograd.studio.keeping import keep
 from axiograd.studio.network import Origin
 from axiograd.studio.session import Session
-from axiograd.studio.survey import BATCH, explained, look, sample, split
+from axiograd.studio.survey import Progress, explained, look, quietly, sample, split
 
 #: Images that are looked at for clusters, and judged by; the others are looked at when they are shown.
 LOOKED_AT, JUDGED_BY = 3000, 2000
@@ -43,8 +43,6 @@ NETWORKS, MAPS = 3, 2000
 OFTEN = 0.2
 
 T = TypeVar("T")
-#: A heat map as a PNG, the predicted class, and its probability.
-Map = tuple[bytes, int, float]
 
 
 class Stopped(Exception):  # noqa: N818  # asked for
@@ -67,7 +65,7 @@ class Worker:
         #: The round that is being trained, and its network, which changes with every step.
         self._in_training: tuple[int, XGradient] | None = None
         self._methods: dict[int, XGradient] = {}
-        self._maps: dict[tuple[int, int], Map] = {}
+        self._maps: dict[tuple[int, int], bytes] = {}
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._questions: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
         self._stop = self._closing = False
@@ -110,7 +108,8 @@ class Worker:
 
     def begin(self, kind: str, words: str, work: Callable[[], T]) -> Future[T]:
         """A job of some length, which the page shows."""
-        self.check_idle()
+        if self.trouble is not None or self.job is not None:
+            raise InputError(self.trouble or f"wait until this is done, or stop it: {self.job and self.job['words']}.")
         future: Future[T] = Future()
         self._stop = False
         self.job = {"kind": kind, "words": words, "done": 0, "total": 0}
@@ -118,35 +117,28 @@ class Worker:
         self.tell("job", job=self.job)
         return future
 
-    def check_idle(self) -> None:
-        """Raise where something is being done, or nothing can be."""
-        if self.trouble is not None:
-            raise InputError(self.trouble)
-        if self.job is not None:
-            raise InputError(f"wait until this is done, or stop it: {self.job['words']}.")
-
     def stop(self) -> None:
         """End the job that runs; a training keeps its complete passes."""
         self._stop = True
 
     def _do(self, future: Future[T], work: Callable[[], T]) -> None:
+        sentence = ""
         try:
             result = work()
         except Stopped as error:
-            future.set_exception(InputError("stopped."))
-            self.say(str(error) or "Stopped.")
+            sentence = str(error) or "Stopped."
         except Exception as error:  # noqa: BLE001  # a sentence for the page, whatever it is
             words = str(error) if isinstance(error, AxiogradError) else f"{type(error).__name__}: {error}"
-            sentence = (words.strip().splitlines() or ["no message"])[0]
+            sentence = words.strip().split("\n")[0]
             if not self.session.rounds:
                 self.trouble = sentence
-            future.set_exception(InputError(sentence))
+        self.job = None
+        self.tell("state")
+        if sentence:
             self.say(sentence[:1].upper() + sentence[1:])
+            future.set_exception(InputError(sentence))
         else:
             future.set_result(result)
-        finally:
-            self.job = None
-            self.tell("state")
 
     def _on_progress(self, done: int, total: int) -> None:
         self._answer()
@@ -173,22 +165,21 @@ class Worker:
 
     # Quick ones.
 
-    def map(self, image: int, number: int) -> Map:
-        """The heat map of an image, with prediction and confidence."""
+    def map(self, image: int, number: int) -> bytes:
+        """The heat map of an image, in a round or in the one that is being trained."""
         if (image, number) in self._maps:
             return self._maps[image, number]
-        outputs, attributions = explained(self.method(number), self.pictures.batch([image]))
-        confidence, prediction = outputs.softmax(1)[0].max(0)
-        found = heat_map(attributions[0].sum(0).numpy()), int(prediction), float(confidence)
+        _, attributions = explained(self.method(number), self.pictures.batch([image]))
+        found = heat_map(attributions[0].sum(0).numpy())
         if self._in_training is None or number != self._in_training[0]:
             self._maps = dict(list(self._maps.items())[1 - MAPS :]) | {(image, number): found}
         return found
 
-    def preview(self, image: int, how: spreading.How, cluster: int | None) -> dict[str, Any]:
+    def preview(self, image: int, how: spreading.How) -> dict[str, Any]:
         """What a spread would hit: how many images of which classes, and some of them."""
         total = len(self.pictures)
         rows = sample(range(total), PREVIEWED) if how == "patches" else range(total)
-        found = self._targets(image, how, cluster, rows, lambda *_: None)
+        found = self._targets(image, how, rows, quietly)
         labels = self.pictures.targets[[row for row, *_ in found]].unique().tolist()
         return {
             "count": round(len(found) * total / len(rows)),
@@ -198,31 +189,19 @@ class Worker:
         }
 
     def _targets(
-        self, image: int, how: spreading.How, cluster: int | None, rows: Any, on_progress: Any
+        self, image: int, how: spreading.How, rows: Sequence[int], on_progress: Progress
     ) -> list[spreading.Target]:
         strokes = self.session.marks.strokes(image)
         covered = [stroke.raster(*self.pictures.shape) for stroke in strokes if stroke.kind != "erase"]
         if not covered:
             raise InputError("there is nothing painted on this image to spread; paint first.")
-        members = self._members(image, cluster) if how == "cluster" else ()
-        return spreading.targets(how, image, np.any(covered, axis=0), self.pictures, rows, on_progress, members=members)
-
-    def _members(self, image: int, cluster: int | None) -> list[int]:
-        if cluster is not None:
-            return self.session.cluster(cluster)
-        for one in self.session.clusters():
-            if image in one["rows"]:
-                rows: list[int] = one["rows"]
-                return rows
-        raise InputError(
-            "no place on the left has this image; spread to the same place, the class, or similar patches."
-        )
+        return spreading.targets(how, image, np.any(covered, axis=0), self.pictures, rows, on_progress)
 
     # Jobs.
 
-    def spread(self, image: int, how: spreading.How, cluster: int | None) -> list[spreading.Target]:
+    def spread(self, image: int, how: spreading.How) -> list[spreading.Target]:
         """Where the strokes of an image go, in all images."""
-        return self._targets(image, how, cluster, range(len(self.pictures)), self._on_progress)
+        return self._targets(image, how, range(len(self.pictures)), self._on_progress)
 
     def fix(self, prior: fixing.PriorName, strength: float, seconds: float) -> None:
         """Train the current network into that of a new round, which is judged and looked at.
@@ -258,7 +237,7 @@ class Worker:
         self._show("Training", round=None)
         self.look(number)
         session.save(current=number)
-        self.judge(parent, number)
+        self.judge(number)
         self.say(f"Round {number} is trained; passes over the images: {session.round(number)['plan']['passes']}.")
 
     def _told_step(self, step: fixing.Step, passed: float, seconds: float) -> None:
@@ -279,14 +258,13 @@ class Worker:
         named = [asdict(one) | {"rows": one.members, "members": len(one.members)} for one in found]
         self.session.put_round(number, clusters=[one for one in named if one["changed"] >= 0.005])  # noqa: PLR2004
 
-    def judge(self, before: int, after: int) -> None:
-        """Two rounds on held-out images, with what is painted now."""
+    def judge(self, number: int) -> None:
+        """A round and the one that it came from on held-out images, with what is painted now."""
         self._show("Judging on held-out images")
         rows = sample(self.held_out or self.train_rows, JUDGED_BY)
-        for number in {before, after}:
-            verdict = judge(self.method(number), self.pictures, rows, self.session.marks, self._on_progress)
-            self.session.put_round(number, verdict=asdict(verdict))
-        self.session.save(compared=[before, after])
+        for one in sorted({number, self.session.round(number)["parent"]} - {None}):
+            verdict = judge(self.method(one), self.pictures, rows, self.session.marks, self._on_progress)
+            self.session.put_round(one, verdict=asdict(verdict))
 
     def keep(self, number: int) -> None:
         """Everything that outlives the studio, in a folder."""
@@ -303,8 +281,8 @@ class Worker:
         if made["clusters"] is None:
             self.look(number)
         self.session.save(current=number)
-        if made["verdict"] is None:
-            self.judge(number, number)
+        if made["verdict"] is None or made["parent"] is not None:
+            self.judge(number)
 
     def _make(self) -> None:
         """Round 0: the network that was given, as an X-DNN."""
@@ -324,19 +302,7 @@ class Worker:
             words = f"It was converted by {conversion.how}; same prediction: {conversion.kept}."
         network.save(self.session.weights(0), conversion.model, conversion.how, tuple(examples.shape[1:]))
         self._methods[0] = XGradient(conversion.model.eval())
-        self._show("Judging on held-out images")
-        rows = sample(self.held_out or self.train_rows, JUDGED_BY)
-        before, after = (self._accuracy(one, rows) for one in (made, conversion.model))
-        self.session.put_round(0, parent=None, how=conversion.how, words=words, before=before, after=after)
-
-    @torch.no_grad()
-    def _accuracy(self, model: nn.Module, rows: list[int]) -> float:
-        hits = Tensor()
-        for at in range(0, len(rows), BATCH):
-            self._on_progress(at, len(rows))
-            chosen = rows[at : at + BATCH]
-            hits = torch.cat([hits, model(self.pictures.batch(chosen)).argmax(1) == self.pictures.targets[chosen]])
-        return float(hits.float().mean())
+        self.session.put_round(0, parent=None, how=conversion.how, words=words)
 
     def method(self, number: int) -> XGradient:
         """The attribution of a round's network, for looking."""

@@ -175,7 +175,7 @@ function hidePreview() {
 for (const button of $('#spreads').children) {
   button.addEventListener('click', async () => {
     hidePreview();
-    const asked = { image: open.image, how: button.dataset.how, cluster: shared.cluster };
+    const asked = { image: open.image, how: button.dataset.how };
     const found = await attempt(() => post('api/preview', asked));
     if (!found) return;
     how = asked;

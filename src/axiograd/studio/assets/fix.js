@@ -16,10 +16,10 @@ $('#stop').addEventListener('click', () => attempt(() => post('api/stop')));
 $('#keep').addEventListener('click', () => attempt(() => post('api/keep')));
 
 // Which of the four steps comes next.
-const next = ({ rounds, marked, compared }) => {
+const next = ({ rounds, marked, current }) => {
   if (!rounds.length) return 'look';
   if (!marked) return 'paint';
-  return compared && compared[0] !== compared[1] ? 'judge' : 'fix';
+  return rounds[current].verdict && current ? 'judge' : 'fix';
 };
 
 export function showFix() {
@@ -67,7 +67,8 @@ export function showLive() {
 
 export function showVerdict() {
   const { state } = shared;
-  const [before, after] = (state.compared ?? []).map((number) => state.rounds[number]);
+  const after = state.rounds[state.current];
+  const before = state.rounds[after?.parent ?? state.current];
   if (!after?.verdict) {
     $('#verdict').replaceChildren(make('p', { className: 'hint', textContent: 'Networks are judged here on images that they were never trained with.' }));
     return;
@@ -82,7 +83,7 @@ export function showVerdict() {
   }
   parts.push(make('p', { textContent: `Accuracy on all ${many(after.verdict.images, 'held-out image')}: ${change('accuracy')}.` }));
   if (!same) parts.push(...comparison(before, after));
-  else if (after.words) parts.push(make('p', { className: 'hint', textContent: `${after.words} Accuracy ${percent(after.before)} before, ${percent(after.after)} after.` }));
+  else if (after.words) parts.push(make('p', { className: 'hint', textContent: after.words }));
   $('#verdict').replaceChildren(...parts);
 }
 
@@ -99,10 +100,10 @@ function exchange({ marked, marked_classes: those, unmarked_classes: others }) {
 
 function comparison(before, after) {
   const { changes } = shared.state;
-  const shown = [...changes.gained_rows, ...changes.lost_rows, ...shared.images].slice(0, 2);
+  const shown = [...changes.shown, ...shared.images].slice(0, 2);
   const pairs = shown.flatMap((image) => [before.id, after.id].map((round) => {
     const frame = make('span', { className: 'frame' }, thumbnail(image), make('img', { className: 'heat', src: mapAddress(image, round), alt: '' }));
-    const button = make('button', { type: 'button', className: 'card' }, frame, make('span', { className: 'line', textContent: round ? `round ${round}` : 'at the start' }));
+    const button = make('button', { type: 'button', className: 'card' }, frame, make('span', { className: 'line', textContent: round === before.id ? 'before' : 'after' }));
     button.addEventListener('click', () => openEditor(image));
     return button;
   }));
@@ -121,12 +122,9 @@ export function showRounds() {
     if (one.verdict) facts.push(one.verdict.exchanged === null ? `accuracy ${percent(one.verdict.accuracy)}` : `exchanged ${percent(one.verdict.exchanged)}`);
     const item = make('li', {}, make('span', { className: one.id === state.current ? 'current' : '' }, name, make('small', { textContent: facts.join(' · ') })));
     if (one.id !== state.current) {
-      const button = (text, path, content) => {
-        const made = make('button', { type: 'button', textContent: text, disabled: Boolean(state.job) });
-        made.addEventListener('click', () => attempt(() => post(path, content)));
-        return made;
-      };
-      item.append(button('Compare', 'api/judge', { rounds: [one.id, state.current] }), button('Go there', 'api/go', { round: one.id }));
+      const button = make('button', { type: 'button', textContent: 'Go there', disabled: Boolean(state.job) });
+      button.addEventListener('click', () => attempt(() => post('api/go', { round: one.id })));
+      item.append(button);
     }
     return item;
   }));

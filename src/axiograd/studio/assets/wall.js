@@ -36,7 +36,7 @@ export function fillFilters() {
 
 export async function showWall({ more = false } = {}) {
   const chosen = new URLSearchParams({
-    label: filters.elements.label.value, show: filters.elements.show.value, sort: filters.elements.sort.value,
+    label: filters.elements.label.value, show: filters.elements.show.value,
     text: filters.elements.text.value, start: more ? shared.images.length : 0, count: 60,
   });
   if (shared.cluster !== null) chosen.set('cluster', shared.cluster);
