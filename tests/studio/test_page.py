@@ -102,7 +102,7 @@ def test_from_the_first_place_to_a_fixed_network(tab, opened):
     words = "With regions exchanged: {} % → {} %".format(*(round(100 * one["exchanged"]) for one in verdicts))
     assert tab.locator("#verdict").inner_text().replace("\xa0", " ").startswith(words)
     tab.locator("#rounds button:has-text('Go there')").click()
-    tab.wait_for_selector("#rounds .current:has-text('Start')", timeout=PATIENCE)
+    tab.wait_for_selector("#rounds li:first-child .current", timeout=PATIENCE)
     assert opened.session.current == 0
 
 
