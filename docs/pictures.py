@@ -369,18 +369,10 @@ def draw_held_gates() -> None:
     forward, data, weights, twice = "#9db8d2", "#d9b48f", WITH, "#b9b9b9"
     steps = {
         "plain step": [("forward x", forward), ("backward", data), ("weights", weights)],
-        "prior, shared products": [
+        "prior, held step": [
             ("forward x,\nkeep gates", forward),
             ("backward to x,\nkeep gradients", data),
             ("forward x + s·v,\ngates held", forward),
-            ("weights", weights),
-        ],
-        "prior, held gates": [
-            ("forward x", forward),
-            ("backward u", data),
-            ("forward v,\ngates held", forward),
-            ("weights", weights),
-            ("backward r", data),
             ("weights", weights),
         ],
         "prior, double backward": [
@@ -392,7 +384,7 @@ def draw_held_gates() -> None:
             ("weights", weights),
         ],
     }
-    figure = Figure(figsize=(9, 2.9), layout="constrained")
+    figure = Figure(figsize=(9, 2.3), layout="constrained")
     axes = figure.subplots()
     for row, units in enumerate(steps.values()):
         for place, (label, colour) in enumerate(units):
