@@ -76,8 +76,6 @@ class Attention(nn.Module):
         self.register_buffer("relative", relative, persistent=False)
         self.bias = nn.Parameter(torch.zeros(heads, positions))
         self.temperature = nn.Parameter(torch.full((heads, 1, 1), 4.0)) if homogeneous else None
-        #: The last call's weights, kept only while somebody asks for them.
-        self.keeps, self.weights = False, None
 
     def forward(self, x: Tensor, kept: Tensor | None = None) -> Tensor:
         batch, tokens, dim = x.shape
@@ -89,10 +87,7 @@ class Attention(nn.Module):
         logits = logits + self.bias[:, self.relative[:tokens, :tokens]]
         if kept is not None:
             logits = logits.masked_fill(~kept[:, None, None, :], -math.inf)
-        attention = logits.softmax(-1)
-        if self.keeps:
-            self.weights = attention
-        found: Tensor = self.out((attention @ v).transpose(1, 2).reshape(batch, tokens, dim))
+        found: Tensor = self.out((logits.softmax(-1) @ v).transpose(1, 2).reshape(batch, tokens, dim))
         return found
 
 
