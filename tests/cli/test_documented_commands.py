@@ -39,7 +39,6 @@ DOCUMENTED = documented()
 ELSEWHERE = {
     "studio": "serves until it is stopped: tests/studio",
     "demo": "trains for minutes: tests/cli/test_demo.py",
-    "train decoy.toml --precision": "trains on 60,000 images in bfloat16, which not every processor has",
 }
 RUN = [
     line
@@ -69,7 +68,7 @@ def test_every_command_is_documented():
 def test_every_command_has_a_section_of_its_page():
     page = PAGES[ROOT / "docs" / "command.md"]
     titles = re.findall(r"^## (.+)$", page, re.MULTILINE)
-    assert {name for title in titles for name in title.split(", ")} == set(COMMANDS)
+    assert set(COMMANDS) <= {name for title in titles for name in title.split(", ")}
 
 
 @pytest.mark.parametrize("line", DOCUMENTED)

@@ -82,7 +82,7 @@ def test_what_is_missing_is_named(missing):
     [
         ("model", {"name": "xmpl"}, r"model: no model 'xmpl': did you mean 'xmlp'"),
         ("model", {"name": "nowhere.at:all"}, r"model: nowhere\.at:all cannot be imported"),
-        ("model", {"name": "math:sqrt", "options": {"x": 1}}, r"model: math:sqrt is not yours"),
+        ("model", {"name": "math:sqrt", "options": {"x": 1}}, r"model: math:sqrt raised TypeError"),
         ("data", {"name": "shape"}, r"data\.name 'shape' is not known; did you mean 'shapes'"),
         (
             "data",

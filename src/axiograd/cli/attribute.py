@@ -69,10 +69,13 @@ def attribute(
     `axiograd attribute x.safetensors --data shop.parquet --column image --out monday/ --workers 8`
     """
     with speaking(as_json=json) as output:
+        import torch
+
+        from axiograd._calls import class_scores
         from axiograd._io import check_writable
         from axiograd.attribution.methods import find_method
         from axiograd.pipeline import read_samples
-        from axiograd.pipeline.samples import first_inputs, match_labels
+        from axiograd.pipeline.samples import first_inputs
         from axiograd.scale import Attribute, write_attributions
 
         check_writable(out)
@@ -82,14 +85,17 @@ def attribute(
             output.warn("Untrained", loaded.warning)
         samples = read_samples(loaded, data, preprocess=preprocess, masks=masks, column=column)
         first = first_inputs(samples, loaded)
-        names = match_labels(samples, loaded, first)
+        with torch.no_grad():
+            n = class_scores(loaded.model(first[:1]), 1).shape[1]
+        if samples.classes and samples.source.labels is not None:
+            samples.source.labels = samples.labels_of(loaded, n)
         given = options.read_settings(settings)
         found = write_attributions(
             Attribute(
                 loaded.model if workers is None else partial(_load, Path.cwd(), spec, weights, given, device),
                 method,
                 summary=kept,
-                target=target if target in {"predicted", "label"} else names.index(target),
+                target=target if target in {"predicted", "label"} else samples.class_names(loaded, n).index(target),
                 preprocess=samples.pixels,
                 preprocessing=samples.prepared,
                 steps=steps,

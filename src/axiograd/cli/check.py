@@ -103,7 +103,7 @@ def _show_costs(output: Output, loaded: Loaded, examples: list[str], preprocess:
     import torch
 
     from axiograd.homogeneity import bias_report
-    from axiograd.pipeline import ClassNames, read_samples
+    from axiograd.pipeline import read_samples
     from axiograd.pipeline.samples import examples_of
 
     if loaded.warning:
@@ -112,11 +112,8 @@ def _show_costs(output: Output, loaded: Loaded, examples: list[str], preprocess:
     places, x, source = examples_of(samples, loaded, _EXAMPLES)
     with torch.no_grad():
         n = loaded.model(x[:1]).shape[-1]
-    labels = samples.source.labels
-    known = (
-        None if labels is None else ClassNames.of(loaded.classes, samples.classes, n).match(labels, samples.classes, n)
-    )
-    report = bias_report(loaded.model, x, None if known is None else torch.tensor([known[i] for i in places]))
+    labels = samples.labels_of(loaded, n)
+    report = bias_report(loaded.model, x, None if labels is None else torch.tensor([labels[i] for i in places]))
     output.say(f"{report}\nMeasured on {source}.")
     output.answer(asdict(report) | {"examples": source, "recommendation": report.recommendation})
 

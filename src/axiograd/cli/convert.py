@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from axiograd._version import __version__
 from axiograd.cli import options
 from axiograd.cli.certificates import certify_on_random, show_certificate
 from axiograd.cli.output import Output, speaking
@@ -105,8 +104,7 @@ def convert(
             output.warn("Warning", note)
         if pixels is not None and pixels.guessed:
             output.warn("Preprocessing was guessed", f"if it is another one, these results do not apply: {pixels}.")
-        card = _write_card(out, conversion, spec=recipe.spec, source=source, agreement=found, code=code)
-        output.say(f"\nWritten to {out}, with a card, {card.name}. Load it in Python:\n", style="bold")
+        output.say(f"\nWritten to {out}. Load it in Python:\n", style="bold")
         output.say(code)
         inputs = examples or [options.placeholder(x)]
         of_file = {"weights": out} if ":" in recipe.spec else {"spec": out, "weights": None, "settings": None}
@@ -210,26 +208,6 @@ def _in_python(recipe: BuildRecipe, out: Path) -> str:
     named = f'"{recipe.spec}", "{out}"' if ":" in recipe.spec else f'"{out}"'
     settings = f", settings={dict(recipe.settings)!r}" if ":" in recipe.spec and recipe.settings else ""
     return f"import axiograd\n\nmodel = axiograd.load({named}{settings}).model"
-
-
-def _write_card(
-    file: Path, conversion: Conversion, *, spec: str, source: str, agreement: Agreement | None, code: str
-) -> Path:
-    """FILE.md beside FILE.safetensors."""
-    from axiograd._io import file_sha256, write_atomically
-
-    certificate = conversion.certificate
-    lines = [
-        f"# {spec}, an X-DNN by {conversion.how}",
-        "",
-        f"- answers kept: {conversion.kept}",
-        *([] if agreement is None else [f"- {in_words(agreement)}"]),
-        f"- file: {file.name}, SHA-256 {file_sha256(file)}",
-        f"- made by axiograd {__version__} from {spec}, on {source}",
-        f"- certificate: degree {certificate.degree:g}, {'exact' if certificate.exact else 'up to epsilons'}",
-        *("", "```python", code, "```", "", "```text", str(conversion), "```", ""),
-    ]
-    return write_atomically(file.with_suffix(".md"), "\n".join(lines).encode())
 
 
 def _show(

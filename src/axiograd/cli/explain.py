@@ -69,7 +69,14 @@ def explain(
     versus: Annotated[str | None, typer.Option(help="Texts: the answer that --target is compared with.")] = None,
     limit: options.Limit = None,
     batch_size: options.Batch = 8,
-    steps: options.Steps = 128,
+    steps: Annotated[
+        int | None,
+        typer.Option(
+            help="Steps of integrated-gradients, draws of expected-gradients.  [default: 128, for texts 50]",
+            min=1,
+            show_default=False,
+        ),
+    ] = None,
     weights: options.Weights = None,
     settings: options.Settings = None,
     download: options.Download = False,
@@ -113,7 +120,7 @@ def explain(
                 target=target,
                 versus=versus,
                 column=column,
-                steps=steps if steps != _default("steps") else None,
+                steps=steps,
                 batch_size=batch_size,
                 limit=limit,
                 out=out,
@@ -127,7 +134,7 @@ def explain(
         samples = read_samples(loaded, inputs, preprocess=preprocess, masks=masks, column=column)
         samples = samples.take(limit, spread=metrics is not None)
         options.refuse({"--pool": pool} if samples.pixels is None else {}, "these are no images")
-        attributor = Attributor(loaded, names, target or ("known" if metrics else "predicted"), steps)
+        attributor = Attributor(loaded, names, target or ("known" if metrics else "predicted"), steps or 128)
         if loaded.warning:
             output.warn("Untrained", loaded.warning)
         try:
@@ -143,12 +150,6 @@ def explain(
                 output.note(f"In one pass, once it is converted: {_convert(context.params)}")
         for name, reason in attributor.left_out.items():
             output.note(f"Left out: {name}: {reason}")
-
-
-def _default(name: str) -> Any:
-    import inspect
-
-    return inspect.signature(explain).parameters[name].default
 
 
 def _convert(call: dict[str, Any]) -> str:
@@ -240,15 +241,8 @@ def _head(output: Output, answer: dict[str, Any]) -> None:
 
 
 def _show(output: Output, attributor: Attributor, answer: dict[str, Any]) -> None:
-    from axiograd.pipeline.results import relative
-
     _head(output, answer)
     rows, methods = answer["samples"], attributor.methods
-    differences = [row["difference_to_baseline"] for row in rows]
-    errors = {name: relative([row["methods"][name]["delta"] for row in rows], differences) for name in methods}
-    for i, row in enumerate(rows):
-        for name in methods:
-            row["methods"][name]["completeness_error"] = errors[name][i]
     masked = [row for row in rows if "mask_area" in row]
     # The class that is attributed is said where it is not simply the first one.
     other = any(row["target"] not in {None, row["top"][0].get("class")} for row in rows)

@@ -14,8 +14,6 @@ def train(
     config: Annotated[Path, typer.Argument(help="TOML file with model, data, loss, recipe and out.")],
     out: Annotated[Path | None, typer.Option(help="Another folder than the file's.")] = None,
     seed: Annotated[int | None, typer.Option(help="Another seed than the file's.")] = None,
-    devices: Annotated[int | None, typer.Option(help="Processes on this machine.")] = None,
-    precision: Annotated[str | None, typer.Option(help="32-true, bf16-mixed, 64-true …")] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check the file and build what is axiograd's; run no Python of yours.")
     ] = False,
@@ -42,9 +40,7 @@ def train(
         if dry_run:
             _dry_run(output, config, settings)
             return
-        # The bar is Lightning's, on stdout.
-        given: dict[str, Any] = {"devices": devices, "precision": precision, "progress": False if json else None}
-        given = {name: value for name, value in given.items() if value is not None}
+        given = {"progress": False} if json else {}  # the bar is Lightning's, on stdout
         result = train_from(settings, on_convert=lambda made: output.note(str(made).splitlines()[0]), **given)
         output.answer(
             {

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -92,13 +90,9 @@ class Attributor:
         """Of the attributions alone: proofs, and what the model says by itself, are not in it."""
         return self.seconds.get(name, 0.0) / max(self.count, 1)
 
-    def names(self, samples: Samples, n_outputs: int) -> ClassNames:
-        """What the outputs are called."""
-        return ClassNames.of(self.loaded.classes, samples.classes, n_outputs)
-
     def batches(self, samples: Samples, size: int = 8) -> Iterator[Batch]:
         """Attribute all samples; nothing is kept but their number and the time that each method took."""
-        like, names = like_of(self.loaded.model), cache(lambda n: self.names(samples, n))
+        like, names = like_of(self.loaded.model), ClassNames()
         if any(METHODS[name].needs_references for name in self.methods):
             self._references = next((x for _, x, _ in samples.batches(_REFERENCES, like, {})), None)
         matched: list[int] | None = None
@@ -106,9 +100,9 @@ class Attributor:
             scores = self._scores(x)
             n = scores.shape[1]
             if number == 0:
-                matched = _match(samples, names(n), n)
+                names, matched = samples.class_names(self.loaded, n), samples.labels_of(self.loaded, n)
             labels = None if matched is None else [matched[place] for place in places]
-            targets = self._targets(scores, labels, names(n))
+            targets = self._targets(scores, labels, names)
             zero = self._scores(torch.zeros_like(x[:1])).expand_as(scores)
             if not self.methods:
                 chosen, self.reason = choose_method(self.loaded.model, x)
@@ -183,14 +177,6 @@ class Attributor:
         if int(found.min()) < 0 or int(found.max()) >= n:
             raise TargetError(f"--target {self.target}: class {int(found.max())} of a model with classes 0 to {n - 1}.")
         return found
-
-
-def _match(samples: Samples, names: ClassNames, n: int) -> list[Any] | None:
-    """The model's class of every sample; None where the data has no labels, or none that can be matched."""
-    labels = samples.source.labels
-    if labels is None or any(label is None for label in labels):
-        return None
-    return names.match(labels, samples.classes, n)
 
 
 def _select(scores: Tensor, targets: Tensor | None) -> Tensor:

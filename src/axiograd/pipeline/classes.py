@@ -69,17 +69,17 @@ class ClassNames:
     def match(self, labels: Sequence[int], classes: Sequence[str], n_outputs: int) -> list[int] | None:
         """The output that belongs to each label of the data; None where that cannot be told.
 
-        Classes that have the names of the model's are matched by name; otherwise by order, if there are as many.
+        Classes that have the names of the model's are matched by name; otherwise by order, if there are as many and no
+        name stands in another place.
         """
-        n = max(n_outputs, 2)
         used = {label: classes[label] for label in set(labels)} if classes else {}
-        if len(classes) == n and all(label in self.places(name) for label, name in used.items()):
-            return list(labels)
         places = {label: self.places(name) for label, name in used.items() if name}
+        n = max(n_outputs, 2)
+        if len(classes) in {0, n} and max(labels) < n and all(label in each for label, each in places.items() if each):
+            return list(labels)
         if used and len(places) == len(used) and all(len(each) == 1 for each in places.values()):
             return [places[label][0] for label in labels]
-        by_order = not any(places.values()) and len(classes) in {0, n} and max(labels) < n
-        return list(labels) if by_order else None
+        return None
 
 
 def _plain(name: str) -> str:

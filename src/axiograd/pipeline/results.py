@@ -54,11 +54,10 @@ class Results:
 
     def add(self, batch: Batch) -> None:
         """Draw and note every sample of a batch."""
-        names = self.attributor.names(self.samples, batch.scores.shape[1])
+        names = self.samples.class_names(self.attributor.loaded, batch.scores.shape[1])
         for i in range(len(batch.places)):
             sample = _Sample.of(batch, i, names)
             self.figures += self._draw(sample)
-            self.rows.append(sample.row())
             self._waiting.append(sample)
             if len(self._waiting) == PAGE:
                 self._turn()
@@ -84,7 +83,9 @@ class Results:
         report = self._report(number, count)
         errors = {name: _relative(waiting, name) for name in self.attributor.methods}
         for i, sample in enumerate(waiting):
-            self._add_to(report, sample, {name: error[i] for name, error in errors.items()})
+            of_sample = {name: error[i] for name, error in errors.items()}
+            self._add_to(report, sample, of_sample)
+            self.rows.append(sample.row(of_sample))
         self.pages.append(report.write(self.folder / _numbered("report", number, "html")))
 
     def _draw(self, sample: _Sample) -> list[Path]:
@@ -227,7 +228,7 @@ class _Sample:
         target = torch.tensor(-1 if self.target is None else self.target)
         return {"inputs": self.inputs, "scores": self.scores, "target": target, **self.attributions}
 
-    def row(self) -> dict[str, Any]:
+    def row(self, errors: dict[str, float | None]) -> dict[str, Any]:
         """For JSON and the terminal."""
         inside = self.inside() if self.mask is not None else {}
         row: dict[str, Any] = {
@@ -238,7 +239,7 @@ class _Sample:
             "target_name": self.target_name,
             "difference_to_baseline": self.difference,
             "methods": {
-                name: {"sum": float(found.double().sum()), "delta": self.deltas[name]}
+                name: {"sum": float(found.double().sum()), "completeness_error": errors[name]}
                 | ({"inside": inside[name]} if inside else {})
                 for name, found in self.attributions.items()
             },

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 import axiograd.datasets
-from axiograd._calls import class_scores
 from axiograd._names import choose_from
 from axiograd._state import like_of
 from axiograd.datasets import Column, DamagedImageError, ImageFiles, Schema, TensorData, catalogue
@@ -29,7 +28,7 @@ from axiograd.scale.sources import as_sample
 
 _TURNED = (5, 6, 7, 8)  # orientations of EXIF that lie on their side
 _ORIENTATION = 0x0112
-_IMAGE = 3
+_IMAGE = _RGB = 3
 
 
 @dataclass(frozen=True)
@@ -55,17 +54,27 @@ class Samples:
         if n is None or n >= len(self):
             return self
         places = [i * len(self) // n for i in range(n)] if spread else list(range(n))
-        whole = self.source
+        whole, masks = self.source, self.source.masks
         chosen = Listed(
             whole.name,
             [whole.names[i] for i in places],
             lambda i: whole.get(places[i]),
             None if whole.labels is None else [whole.labels[i] for i in places],
             whole.features,
-            None if whole.masks is None else lambda i: whole.masks(places[i]),  # type: ignore[misc]
+            None if masks is None else lambda i: masks(places[i]),
         )
-        cells = [self.cells[i] for i in places] if self.cells else ()
-        return Samples(chosen, self.prepared, self.zero, self.classes, self.pixels, self.schema, cells)
+        return replace(self, source=chosen, cells=[self.cells[i] for i in places] if self.cells else ())
+
+    def class_names(self, loaded: Loaded, n_outputs: int) -> ClassNames:
+        """What the model's outputs are called."""
+        return ClassNames.of(loaded.classes, self.classes, n_outputs)
+
+    def labels_of(self, loaded: Loaded, n_outputs: int) -> list[int] | None:
+        """The model's class of every sample; None where there are no labels, or none that can be matched."""
+        labels = self.source.labels
+        if labels is None or any(label is None for label in labels):
+            return None
+        return self.class_names(loaded, n_outputs).match(labels, self.classes, n_outputs)
 
     def batches(
         self, size: int, like: Tensor, left_out: dict[str, str]
@@ -128,6 +137,10 @@ def _check_size(samples: Samples, loaded: Loaded) -> None:
         return
     if len(shape) == _IMAGE:
         wanted = image_shape(loaded.model)
+        if wanted is not None and (shape[0], wanted[0]) == (_RGB + 1, _RGB):
+            raise InputError(
+                f"{loaded.spec} takes three channels, and these images have four: leave alpha out, x[:, :3]."
+            )
         advice = "say --preprocess, as size=28,grey, or write preprocess = 'size=28,grey' beside the model's factory"
         if wanted is not None and wanted != shape and takes(loaded.model, wanted):
             words = f"size={wanted[-1]}{',grey' if wanted[0] == 1 else ''}"
@@ -315,14 +328,3 @@ def examples_of(samples: Samples, loaded: Loaded, n: int) -> tuple[list[int], Te
 def first_inputs(samples: Samples, loaded: Loaded) -> Tensor:
     """The first samples that are of one shape, at most 64."""
     return examples_of(samples.take(64), loaded, 64)[1]
-
-
-def match_labels(samples: Samples, loaded: Loaded, inputs: Tensor) -> ClassNames:
-    """Make the samples' labels the model's classes, None where that cannot be told; what the outputs are called."""
-    with torch.no_grad():
-        n = class_scores(loaded.model(inputs[:1]), 1).shape[1]
-    names = ClassNames.of(loaded.classes, samples.classes, n)
-    if samples.classes and samples.source.labels is not None:
-        matched = names.match(range(len(samples.classes)), samples.classes, n)
-        samples.source.labels = [None if matched is None else matched[label] for label in samples.source.labels]
-    return names
