@@ -78,9 +78,9 @@ class TextExplanation:
 
     @property
     def share_of_words(self) -> float:
-        """|words| / (|words| + |special tokens| + |constants|), of their sums."""
-        parts = [abs(part) for part in (self.of_words, self.special, self.constants)]
-        return parts[0] / sum(parts) if any(parts) else 0.0
+        """|words| / (|words| + |score − words|), of their sum: below a half where it has the other sign."""
+        words = abs(self.of_words)
+        return words / (words + abs(self.score - self.of_words)) if words else 0.0
 
     def headline(self) -> str:
         """What is explained, in one line, and whether the words are the smaller part of it."""
