@@ -48,7 +48,8 @@ def to_onnx(joint: Joint) -> onnx.ModelProto:
     with untouched(joint.graph):
         warnings.simplefilter("ignore")
         try:
-            made: Any = torch.onnx.export(joint.program, dynamo=True, verbose=False)
+            # Runtimes optimise by themselves when they load a file; here it takes minutes where there are many slices.
+            made: Any = torch.onnx.export(joint.program, dynamo=True, verbose=False, optimize=False)
         except torch.onnx.errors.OnnxExporterError as error:
             raise _named(error) from error
     graph, ours = made.model.graph, joint.inputs + joint.outputs
