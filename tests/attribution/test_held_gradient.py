@@ -106,6 +106,7 @@ GATED_BY_ITSELF = {
     "squared ReLU": lambda x: F.relu(x) ** 2,
     "GLU": lambda x: F.glu(torch.cat([x, x], -1)),
     "module in place": nn.SiLU(inplace=True),
+    "by keyword": lambda x: F.silu(input=x),
 }
 
 

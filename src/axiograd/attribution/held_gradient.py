@@ -195,15 +195,21 @@ class HeldNetwork(TorchFunctionMode):
         kwargs = dict(kwargs or {})
         if not self._flowing(args, kwargs):
             return func(*args, **kwargs)
+        if "input" in kwargs:
+            args = (kwargs.pop("input"), *args)
         spelled = getattr(func, "__name__", "")
         name = spelled.strip("_")
         name = _SPELLINGS.get(name, name)
         if not (spelled in _IN_PLACE or (spelled.endswith("_") and not spelled.endswith("__"))):
             return self._apply(name, func, args, kwargs)
-        if not any(name in rules for rules in (_GATES, _SLOPES, _PRODUCTS, _DIVISIONS, _DECOMPOSED)):
-            return self._write(func, args, kwargs)
+
+        def out_of_place(first: Tensor, *others: Any, **named: Any) -> Tensor:
+            first = first.clone()
+            func(first, *others, **named)
+            return first
+
         old = self._with_role(args[0].clone(), self.roles.get(args[0]))
-        new = self._apply(name, getattr(torch, name), (old, *args[1:]), kwargs)
+        new = self._apply(name, out_of_place, (old, *args[1:]), kwargs)
         return self._with_role(args[0].copy_(new), self.roles.get(new))
 
     def _apply(self, name: str, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -244,19 +250,6 @@ class HeldNetwork(TorchFunctionMode):
                 constants = func(*self._zeros(args), **self._zeros(kwargs))
             found = pytree.tree_map(self._counted, found, constants)
         return self._with_role(found, role)
-
-    def _write(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The same in place."""
-        role = max(self.roles[t] for t in self._flowing(args, kwargs))
-        if self.unit is None:
-            func(*args, **kwargs)
-        else:
-            with torch.no_grad():
-                constants = self._zeros(args[0]).clone()
-                func(constants, *self._zeros(args[1:]), **self._zeros(kwargs))
-            func(*args, **kwargs)
-            args[0].copy_(self._counted(args[0].clone(), constants))
-        return self._with_role(args[0], role)
 
     def _slope(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], role: Role | None) -> Any:
         x, others = args[0], args[1:]
