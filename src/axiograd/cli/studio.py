@@ -84,7 +84,8 @@ def _named(spec: str, weights: str | None, settings: list[str] | None, preproces
     prepared = options.read_model(spec, weights, settings).prepared(preprocess)
     make = partial(_load, spec, weights, given)
     call = f"load({spec!r}, {weights!r}, settings={given!r}).model"
-    origin = Origin(make, partial(make, None), "from axiograd import load", call, spec)
+    bare = partial(_load, spec, None, given)
+    origin = Origin(make, bare, "from axiograd import load", call, spec)
     return Pictures.of_folder(data, prepared.preprocess, grey=prepared.grey), origin
 
 
