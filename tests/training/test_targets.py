@@ -1,7 +1,6 @@
 import pytest
 import torch
 
-from axiograd.attribution import LinearTarget
 from axiograd.errors import TargetError
 from axiograd.training.targets import attribution_target, random_combination
 
@@ -21,23 +20,6 @@ def test_every_output_of_a_map_has_its_sign() -> None:
     target = random_combination(torch.Size([2, 3, 4, 4]))
     assert target.weights.shape == (2, 48)
     assert target(torch.ones(2, 3, 4, 4)).shape == (2,)
-
-
-def test_the_global_random_state_is_used_without_a_generator() -> None:
-    torch.manual_seed(0)
-    first = random_combination(N).weights
-    torch.manual_seed(0)
-    assert torch.equal(random_combination(N).weights, first)
-
-
-def test_choices() -> None:
-    labels = torch.tensor([2, 0])
-    assert torch.equal(attribution_target("target", labels, N), labels)
-    assert torch.equal(attribution_target("target", labels[:, None], N), labels)
-    assert attribution_target("all", labels, N) == "all"
-    assert attribution_target(None, labels, N) is None
-    assert isinstance(attribution_target("random", labels, N), LinearTarget)
-    assert attribution_target("target", labels, torch.Size([2])) is None
 
 
 @pytest.mark.parametrize(

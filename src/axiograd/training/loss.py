@@ -16,7 +16,7 @@ from axiograd._names import choose_from
 from axiograd._state import unwrap_parallel
 from axiograd._typing import Inputs, Target
 from axiograd.attribution import Attribution, Explanation, Gradient, InputXGradient, Saliency, XGradient
-from axiograd.attribution.passes import attribution_pass, run
+from axiograd.attribution.passes import attribution_pass, differentiate, run
 from axiograd.errors import ConfigurationError, DisconnectedError
 from axiograd.homogeneity.remembered import certified
 from axiograd.training.connected import check_connected, refuse_what_loses_gradients, searches_its_graph
@@ -345,8 +345,13 @@ def _output_shape(bound: Bound, inputs: Inputs, additional: Any) -> torch.Size:
     size = tuple(value.shape[1:] for value in values)
     if size not in bound.output_shapes:
         model = unwrap_parallel(bound.model)
-        with attribution_pass(model, values[0].device, create_graph=False, preserve=True), torch.no_grad():
-            bound.output_shapes[size] = logits(run(model, call, call.features)).shape[1:]
+        score = lambda outputs: logits(outputs).reshape(len(values[0]), -1).sum(1)  # noqa: E731
+        with attribution_pass(model, values[0].device, create_graph=False, preserve=True):
+            # With a backward pass: a model that cannot be differentiated by its inputs says so here.
+            seen = (
+                differentiate(model, call, score, create_graph=False).outputs if call.features else run(model, call, ())
+            )
+        bound.output_shapes[size] = logits(seen).shape[1:]
     return torch.Size([len(values[0]), *bound.output_shapes[size]])
 
 
