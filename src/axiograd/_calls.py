@@ -42,12 +42,12 @@ def _from_frame(frame: Any) -> Tensor:
 
 
 def ordinary(tensor: Tensor) -> Tensor:
-    """A copy of a tensor that was made in inference mode, which autograd cannot save; others as they are."""
+    """A copy of a tensor that was made in inference mode, which autograd cannot save; any other tensor itself."""
     return tensor.clone() if tensor.is_inference() else tensor
 
 
 def zeros_like(features: Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """Zeros that take no memory and are not to be written into."""
+    """Read-only zeros that take no memory."""
     return tuple(x.new_zeros(()).expand_as(x) for x in features)
 
 
@@ -205,14 +205,14 @@ class Call:
         return self.beside(samples, repeats).filled(features)
 
     def beside(self, samples: slice | Tensor, repeats: int = 1) -> Call:
-        """The arguments for some samples, the selection repeated, beside features that are still to be filled in."""
+        """The arguments for some samples, the selection repeated; the features are still to be filled in."""
         chosen = self.rows_beside() if self.per_sample is None else self.per_sample
         take = partial(rows_at, samples=samples, batch=self.batch, repeats=repeats)
         named = self._named()
         return self._with({slot: pytree.tree_map_only(Tensor, take, named[slot]) for slot in chosen})
 
     def rows_beside(self) -> list[int | str]:
-        """The arguments beside the features with a tensor of as many rows as there are samples."""
+        """The arguments other than the features that hold a tensor with one row per sample."""
         beside = [(slot, pytree.tree_leaves(v)) for slot, v in self._named().items() if slot not in self.slots]
         return [slot for slot, leaves in beside if any(_has_rows(leaf, self.batch) for leaf in leaves)]
 
@@ -439,7 +439,7 @@ def logits(output: Any) -> Tensor:
     if isinstance(output, tuple | list) and len(output) == 1 and isinstance(output[0], Tensor):
         return output[0]
     raise TargetError(
-        f"the model returned {type(output).__name__}, not a tensor or something with logits: pass a callable "
+        f"the model returned {type(output).__name__}, not a tensor or an output with .logits: pass a callable "
         "target that takes this output and returns one scalar per sample."
     )
 
@@ -455,8 +455,8 @@ def class_scores(output: Any, batch: int) -> Tensor:
     raw = raw[:, None] if raw.dim() == 1 else raw
     if raw.dim() != 2 or len(raw) != batch:  # noqa: PLR2004  # samples and classes
         raise TargetError(
-            f"the model gives outputs of shape {tuple(raw.shape)} for {batch} samples: expected one score, or one per "
-            "class. `attribute` of a method takes any function of the outputs as its target."
+            f"the model returns outputs of shape {tuple(raw.shape)} for {batch} samples: expected one score, or one "
+            "per class. `attribute` of a method takes any function of the outputs as its target."
         )
     return raw
 

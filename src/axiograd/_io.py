@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, tensors on disk, and the settings that a resumed run must share."""
+"""Files written whole or not at all, tensors on disk, and the settings that a resumed run must share."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from axiograd.errors import StorageError
 
 @contextmanager
 def replacing(target: Path, temporary: Path | None = None) -> Iterator[Path]:
-    """A path beside the target, whose file takes the target's place once it is safe on the disk.
+    """A temporary path next to the target; its file replaces the target once it is on the disk.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -49,7 +49,7 @@ def replacing(target: Path, temporary: Path | None = None) -> Iterator[Path]:
 
 
 def write_atomically(path: str | os.PathLike[str], content: bytes) -> Path:
-    """Write beside the target and rename, so that an interruption leaves the old file or none."""
+    """Write next to the target and rename: an interruption leaves the old file or none."""
     target = Path(path)
     with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -59,7 +59,7 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> Path:
 
 
 def sync(path: Path) -> None:
-    """Return when a file's bytes, or the names in a folder, are on the disk."""
+    """Flush a file's bytes, or the names in a folder, to the disk."""
     if os.name == "nt" and path.is_dir():  # Windows cannot open directories, and writes their entries by itself
         return
     # Windows flushes only what is open for writing.
@@ -72,7 +72,7 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def writing(target: Path, kept: str = "") -> Iterator[None]:
-    """Turn the system's errors into a `StorageError` that says what to do, and what is `kept` all the same."""
+    """Turn the system's errors into a `StorageError` that says what to do and what is `kept`."""
     try:
         yield
     except OSError as error:
@@ -181,14 +181,14 @@ def load_tensors(path: Path, sha256: str | None = None) -> dict[str, Tensor]:
         else:
             data = path.read_bytes()
             if hashlib.sha256(data).hexdigest() != sha256:
-                raise StorageError(f"{path} ({len(data)} bytes) does not have the checksum that it was written with.")
+                raise StorageError(f"{path} ({len(data)} bytes) does not match the checksum it was written with.")
             found = library.torch.load(data)
     # By name: safetensors gives another order in each process, and ranks must go through them together.
     return dict(sorted(found.items()))
 
 
 def read_header(path: Path) -> dict[str, str]:
-    """What a file says about itself beside its tensors."""
+    """A file's metadata."""
     library = safetensors(f"reading {path.name}")
     with _reading(path), library.safe_open(path, framework="pt") as file:
         return dict(file.metadata() or {})
@@ -242,7 +242,7 @@ _LISTED = 12
 def settings_of(value: Any) -> Any:
     """JSON that stands for a setting: numbers and text as they are, tensors as digests, functions and classes by name.
 
-    What a function does is not looked into: give it another name, or the run another folder, when its code changes.
+    The code of a function is not compared: when it changes, rename the function or choose another folder.
 
     >>> settings_of({"steps": 8, "x": torch.zeros(2), "dtype": torch.float32, "f": max})
     {'steps': 8, 'x': 'torch.float32 [2] 21ff1b764ef3e705', 'dtype': 'torch.float32', 'f': 'max'}

@@ -24,7 +24,7 @@ def visible(text: str) -> str:
 
 
 def choose_from(name: str, known: Iterable[str], most: int | None = None) -> str:
-    """What to write instead of a name that is not known: the nearest, then all there are, or the first `most`.
+    """Suggestions for an unknown name: the nearest one, then all names or the first `most`.
 
     >>> choose_from("oter", ["otter", "cat"])
     "did you mean 'otter'? Choose from otter, cat"

@@ -1,4 +1,4 @@
-"""What notebooks and terminals show for a result is drawn by `axiograd.report`, which is loaded only then."""
+"""Output in notebooks and terminals, drawn by `axiograd.report`, which is imported on first use."""
 
 from collections.abc import Callable
 from importlib import import_module

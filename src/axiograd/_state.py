@@ -106,7 +106,7 @@ def describe_model(model: Callable[..., Any]) -> str:
 
 
 def describe_mode(model: Callable[..., Any]) -> str:
-    """train, eval, or mixed; for callables, of no importance."""
+    """train, eval, or mixed; it does not matter for callables."""
     if not isinstance(model, nn.Module):
         return "callable"
     flags = {m.training for m in model.modules()}
@@ -164,7 +164,7 @@ def all_tensors(model: Callable[..., Any]) -> list[Tensor]:
 
 @contextmanager
 def running_eagerly() -> Iterator[None]:
-    """Compiled modules run as they are written: compiled code has no second derivative, and sees no later hook."""
+    """Compiled modules run uncompiled: compiled code has no second derivative, and sees no later hook."""
     with torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext():
         yield
 

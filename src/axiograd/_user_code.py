@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 def locate(name: str) -> Path | None:
-    """The file that a name leads to, without importing anything; None for a package.
+    """The file that a name refers to, without importing anything; None for a package.
 
     >>> locate("net:")
     Traceback (most recent call last):
@@ -45,7 +45,7 @@ def locate(name: str) -> Path | None:
 
 
 def module_of(name: str) -> ModuleType:
-    """The module that a name leads to, which is run."""
+    """Import the module that a name refers to, which runs it."""
     path, source = locate(name), name.rpartition(":")[0]
     if path is None:
         with _search(""):
@@ -70,13 +70,13 @@ def member(module: ModuleType, name: str) -> Any:
         raise ConfigurationError(f"{source} has no {attribute!r}{meant}.")
     if not isinstance(found, nn.Module) and not callable(found):
         raise ConfigurationError(
-            f"{name} is of type {type(found).__name__}: expected a model, or a function that makes what is asked for."
+            f"{name} is of type {type(found).__name__}: expected a model, or a function that builds one."
         )
     return found
 
 
 def load(name: str) -> Any:
-    """The function, class or model that a name leads to.
+    """The function, class or model that a name refers to.
 
     >>> load("torch.nn:Linear")
     <class 'torch.nn.modules.linear.Linear'>
@@ -85,7 +85,7 @@ def load(name: str) -> Any:
 
 
 def run(what: str, code: Callable[[], T]) -> T:
-    """Run a user's code; whatever it raises is said in a sentence, with the line that it comes from."""
+    """Run a user's code; an exception becomes one sentence with the line it comes from."""
     try:
         return code()
     except AxiogradError:

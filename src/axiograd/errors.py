@@ -34,11 +34,11 @@ class ConversionError(AxiogradError):
 
 
 class ExportError(AxiogradError):
-    """The model could not be written as a graph that computes the same elsewhere."""
+    """The model could not be exported as a graph that computes the same."""
 
 
 class StorageError(AxiogradError):
-    """Stored attributions or checkpoints are damaged or belong to another run."""
+    """Stored attributions or checkpoints are damaged or were written with different settings."""
 
 
 class DataMissingError(AxiogradError):

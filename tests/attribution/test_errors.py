@@ -216,7 +216,7 @@ def test_baselines_that_are_no_numbers():
 
 def test_windows_of_occlusion_leave_no_gap():
     for arguments in ({"stride": 3}, {"window": 2, "stride": 3}):
-        with pytest.raises(ConfigurationError, match="would have no attribution"):
+        with pytest.raises(ConfigurationError, match="would get no attribution"):
             axiograd.Occlusion(nn.Identity(), **arguments)
     with pytest.raises(ConfigurationError, match="window=0"):
         axiograd.Occlusion(nn.Identity(), 0)

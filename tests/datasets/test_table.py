@@ -101,11 +101,11 @@ def test_a_label_that_is_a_number(people):
         ({"label": "outcome"}, "48 different words in 48 rows: leave it out"),
         ({"label": "outcome", "drop": ["id"]}, "empty cells in column 'age'"),
         ({"label": "outcome", "features": ["sex", "outcome"]}, "is the label"),
-        ({"label": "outcome", "features": ["sex"], "categories": ["ward"]}, "not among the features"),
+        ({"label": "outcome", "features": ["sex"], "categories": ["ward"]}, "but is not a feature"),
         ({"label": "outcome", "features": ["sex"], "holdout": 1.0}, "leaves none"),
         ({"label": "outcome", "features": ["sex"], "split": "test"}, "split='test'"),
         ({"label": "outcome", "features": ["sex"], "weights": "ward", "target": "number"}, "not a number"),
-        ({"label": "outcome", "features": ["sex"], "weights": "sex"}, "a weight is a number"),
+        ({"label": "outcome", "features": ["sex"], "weights": "sex"}, "needs a weight of 0"),
         ({"label": "outcome", "features": ["sex"], "missing": "guess"}, "choose error, mean or zero"),
     ],
 )
@@ -116,7 +116,7 @@ def test_what_cannot_work_is_refused(people, options, words):
 
 def test_rows_that_do_not_fit_the_training_data(people):
     schema = table(people, **OPTIONS).schema
-    with pytest.raises(InputError, match="holds 'mal', which the training data had not: did you mean 'male'"):
+    with pytest.raises(InputError, match="holds 'mal', which the training data did not have: did you mean 'male'"):
         schema.encode(people.assign(sex="mal"))
     with pytest.raises(ConfigurationError, match="no column 'sex'"):
         schema.encode(people.drop(columns="sex"))

@@ -243,7 +243,7 @@ def test_the_package_is_named_in_the_cache_or_downloaded_when_asked(tmp_path, mo
     with pytest.raises(DataMissingError, match=r"download=True \(--download\) fetches it"):
         pages.runtime_package()
     monkeypatch.setattr(pages, "ADDRESS", (tmp_path / "web.tgz").as_uri())
-    with pytest.raises(StorageError, match="not the file that was published"):
+    with pytest.raises(StorageError, match="does not match the published file"):
         pages.runtime_package(download=True)
     monkeypatch.setattr(pages, "SHA256", axiograd._io.file_sha256(tmp_path / "web.tgz"))
     assert pages.runtime_package(download=True).read_bytes() == (tmp_path / "web.tgz").read_bytes()

@@ -29,7 +29,7 @@ def test_targets():
         Attribute(model, target=2)(data)
     with pytest.raises(TargetError, match="no column"):
         Attribute(model, target="label")({"image": x.numpy()})
-    with pytest.raises(InputError, match="say column="):
+    with pytest.raises(InputError, match="with column="):
         Attribute(model)({"pixels": x.numpy()})
 
 

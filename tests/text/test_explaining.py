@@ -286,7 +286,7 @@ def test_who_reads_padding_is_refused():
         def forward(self, input_ids, attention_mask=None):
             return self.head(self.body(self.embedding(input_ids)).sum(1))
 
-    with pytest.raises(InputError, match="gives padding a share"):
+    with pytest.raises(InputError, match="padding changes the model"):
         axiotext.explain(Leaky(), word_pieces(), TEXTS)
     assert len(axiotext.explain(Leaky(), word_pieces(), TEXTS, batch_size=1)) == 2
 
@@ -362,7 +362,7 @@ def test_what_cannot_be_meant_is_refused():
         explain(model, tokenizer, TEXTS, method="integrated-gradients", baseline="nothing")
     with pytest.raises(ConfigurationError, match="did you mean 'integrated-gradients'"):
         explain(model, tokenizer, TEXTS, method="integrated-gradient")
-    with pytest.raises(ConfigurationError, match="does not say what it answers"):
+    with pytest.raises(ConfigurationError, match="does not say which task it solves"):
         explain(model.bert, tokenizer, TEXTS)
     with pytest.raises(ConfigurationError, match="is an encoder-decoder"):
         explain(

@@ -206,7 +206,7 @@ class Attribution(ABC):
         read = arguments.fill(baselines, "baselines")
         if not self.takes_baselines and any(bool(b.any()) for b in read):
             raise BaselineError(
-                f"{type(self).__name__} has no baseline other than zero, got one with values other than zero. "
+                f"{type(self).__name__} has no baseline other than zero, got one with other values. "
                 "IntegratedGradients takes any baseline."
             )
         return read
@@ -283,7 +283,7 @@ class Attribution(ABC):
         if not getattr(self, "multiply_by_inputs", True):
             raise ConfigurationError(
                 "multiply_by_inputs=False: attributions without the factor x − x′ do not add up to F(x) − F(x′), so "
-                "that they have no completeness error."
+                "they have no completeness error."
             )
         call = self._call(inputs, target, baselines, additional_forward_args, create_graph=False)
         with self._guarded(call, preserve=True):
@@ -292,7 +292,7 @@ class Attribution(ABC):
         bad = ~difference.isfinite().reshape(-1, call.arguments.batch).all(0)
         if bool(bad.any()):
             raise NotFiniteError(
-                f"F(x) − F(x′) is NaN or Inf for sample {listed(bad)}: the model has no value at the baseline, so that "
+                f"F(x) − F(x′) is NaN or Inf for sample {listed(bad)}: the model is not finite at the baseline, so "
                 "completeness is undefined. Give another baseline."
             )
         return Completeness.of(delta, difference, self._baseline_name(baselines))

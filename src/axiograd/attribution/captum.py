@@ -60,14 +60,16 @@ class CaptumMethod(Attribution):
         self.options = {k: v for k, v in options.items() if k not in known}
         if hasattr(self._build(self.model), "model") and module_of(self.model) is None:
             raise ConfigurationError(
-                f"{self.name} works with hooks on modules and sees none in {self.model!r}: pass the nn.Module."
+                f"{self.name} uses hooks on modules and finds none in {self.model!r}: pass the nn.Module."
             )
 
     def _build(self, forward: Any) -> Any:
         """Captum's object for a forward function."""
         if isinstance(self.method, self._attr.Attribution):
             if self.method.forward_func is not self.model:
-                raise ConfigurationError(f"the given {self.name} was made for another model: make it for this one.")
+                raise ConfigurationError(
+                    f"the given {self.name} was constructed for another model: construct it with this one."
+                )
             # A copy for the other function, which still knows the layers of the model.
             same = {id(module): module for module in all_modules(self.model)}
             built = copy.deepcopy(self.method, same | {id(self.model): forward})

@@ -133,7 +133,7 @@ def attribute_dataset(
 
 
 class AttributionDataset(Dataset[dict[str, Any]]):
-    """What `attribute_dataset` stored: ``attributions`` and, where there are such, ``outputs``, ``target``, ``label``.
+    """What `attribute_dataset` stored: ``attributions`` and, if they were stored, ``outputs``, ``target``, ``label``.
 
     An index gives one sample, a slice gives a batch; only these rows are read (files are memory-mapped). A shard's
     checksum is compared when it is first read, unless ``verify=False``.
@@ -216,7 +216,7 @@ class AttributionDataset(Dataset[dict[str, Any]]):
 
 
 def _read_run(folder: Path) -> dict[str, Any]:
-    """The folder's own account of its run; empty if there is none yet."""
+    """The folder's run file; empty if there is none yet."""
     path = folder / _RUN
     if not path.exists():
         if shards := _shards(folder):
@@ -278,7 +278,7 @@ def _write_shard(folder: Path, end: int, waiting: list[dict[str, Tensor]]) -> No
 def _begin(
     folder: Path, run: dict[str, Any], method: Attribution, settings: dict[str, Any], call: Call
 ) -> dict[str, Any]:
-    """The account of a new run, or of the one that is resumed with the same settings."""
+    """The run file of a new run, or of the one that is resumed with the same settings."""
     own = {name: value for name, value in vars(method).items() if name != "model" and not name.startswith("_")}
     if isinstance(method, ExpectedGradients):
         own["references"] = method.references.settings()
@@ -308,8 +308,8 @@ def _finish(folder: Path, run: dict[str, Any], seen: int, stored: int) -> None:
         raise InputError("the loader is empty: there is nothing to attribute.")
     if seen != (run["samples"] or max(stored, seen)):
         raise StorageError(
-            f"{folder} belongs to another data set: it has {run['samples'] or stored} samples there, and {seen} here. "
-            "Choose another folder, or delete that one."
+            f"{folder} was written for another data set: it has {run['samples'] or stored} samples there, and {seen} "
+            "here. Choose another folder, or delete that one."
         )
     _write_run(folder, run | {"samples": seen})
 
@@ -320,12 +320,12 @@ def _check_order(method: Attribution, loader: Iterable[Any]) -> None:
     for sampler in (getattr(loader, "sampler", None), getattr(batch_sampler, "sampler", None)):
         if isinstance(sampler, _SHUFFLES):
             raise ConfigurationError(
-                f"the loader shuffles ({type(sampler).__name__}), so that rows could not be matched with samples nor a "
-                "run resumed: make it with shuffle=False."
+                f"the loader shuffles ({type(sampler).__name__}), so rows cannot be matched with samples, and a run "
+                "cannot be resumed: make it with shuffle=False."
             )
     if isinstance(method, ExpectedGradients) and method.references.from_loader:
         raise ConfigurationError(
-            "references from a loader depend on how often it was asked, so a run could not be resumed: give "
+            "references from a loader depend on how often it was read, so a run could not be resumed: give "
             "ExpectedGradients the loader's data set, or a tensor."
         )
 

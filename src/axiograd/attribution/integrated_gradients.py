@@ -57,7 +57,7 @@ class IntegratedGradients(PathMethod):
         super().__init__(model, internal_batch_size, multiply_by_inputs=multiply_by_inputs, layer=layer)
         if isinstance(n_steps, bool):
             raise ConfigurationError(
-                f"n_steps={n_steps!r}: expected a whole number of at least 1. Captum's second argument is by name: "
+                f"n_steps={n_steps!r}: expected a whole number of at least 1. Name Captum's second argument: "
                 f"IntegratedGradients(model, multiply_by_inputs={n_steps!r})."
             )
         check_count("n_steps", n_steps)

@@ -43,7 +43,7 @@ class FromLayer(nn.Module):
         super().__init__()
         if isinstance(model, PARALLEL) or compiled_from(model) is not None:
             raise ConfigurationError(
-                f"layer= looks into the model, which {type(model).__name__} does not allow: pass the module inside."
+                f"layer= needs the modules of the model, which {type(model).__name__} hides: pass the module inside it."
             )
         self.model = model
         roots = modules_behind(model)
@@ -159,7 +159,7 @@ class FromLayer(nn.Module):
         with_gradient = torch.autograd.grad(output.sum(), before, retain_graph=True, allow_unused=True)
         if any(g is not None for g in with_gradient):
             raise ConfigurationError(
-                f"the layer {self.title} is called again on what was made from its own output, so that no single "
+                f"the layer {self.title} is called again on a value computed from its own output, so no single "
                 "output of it stands for all: name a layer that runs once, or several that do not feed each other."
             )
 

@@ -131,17 +131,17 @@ def choose_method(model: Model, inputs: Inputs, *, layer: Layer | None = None) -
     """The method that suits a model, and why in one sentence.
 
     >>> choose_method(torch.nn.Linear(2, 1, bias=False), torch.ones(1, 2))
-    (<class '...XGradient'>, 'X-Gradient: the model is certified, so that it equals Integrated Gradients in one pass.')
+    (<class '...XGradient'>, 'X-Gradient: the model is certified, so it equals Integrated Gradients in one pass.')
     """
     try:
         XGradient(model, layer=layer)._call(inputs, None, None, None, create_graph=False)  # noqa: SLF001 - proves it
     except NotHomogeneousError:
         pass
     else:
-        return XGradient, "X-Gradient: the model is certified, so that it equals Integrated Gradients in one pass."
+        return XGradient, "X-Gradient: the model is certified, so it equals Integrated Gradients in one pass."
     if HeldGradient(model, layer=layer).attends(inputs):
         return HeldGradient, (
-            "Held gradient: the model attends, so scales of norms and slopes are held and the rest adds up in one "
+            "Held gradient: the model uses attention, so scales of norms and slopes are held and the rest adds up in one "
             "pass; it is not Integrated Gradients."
         )
     return IntegratedGradients, "Integrated Gradients: the model is not certified, so the path is integrated in steps."

@@ -47,7 +47,7 @@ class Occlusion(Attribution):
                 check_count(name, value)
         if stride is not None and (window is None or stride > window):
             raise ConfigurationError(
-                f"window={window}, stride={stride}: what lies between two windows would have no attribution; give a "
+                f"window={window}, stride={stride}: features between two windows would get no attribution; give a "
                 "window that is at least as long as the stride."
             )
         self.window, self.stride = window, stride

@@ -1,4 +1,4 @@
-"""A plug for Quantus: any of our methods as its ``explain_func``."""
+"""An adapter for Quantus: any of our methods as its ``explain_func``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What methods answer with: an explanation, and how far attributions are from adding up."""
+"""What methods return: an explanation, and how far attributions are from adding up."""
 
 from __future__ import annotations
 

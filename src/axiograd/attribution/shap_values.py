@@ -24,7 +24,9 @@ def to_shap(explanation: Explanation, names: Sequence[str] | None = None) -> Any
     score at the baseline. With target "all", values are [samples, features, outputs].
     """
     if explanation.inputs is None:
-        raise InputError("the explanation does not hold its inputs, which shap's plots show: make it by explain(…).")
+        raise InputError(
+            "the explanation does not contain its inputs, which shap's plots show: make it with explain(…)."
+        )
     arguments = read_call(explanation.inputs)
     if len(arguments.features) != 1:
         raise InputError(f"shap explains one input, and the model has {len(arguments.features)}.")

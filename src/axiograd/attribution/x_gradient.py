@@ -160,15 +160,13 @@ class XGradient(SinglePass):
         return partial(energy_share, lifted, call.inputs, call.target, additional_forward_args=call.additional)
 
 
-_GIVEN = (
-    "axiograd.verify measures it, axiograd.certify says what speaks against it, and IntegratedGradients needs no degree"
-)
+_GIVEN = "axiograd.verify measures it, axiograd.certify lists what breaks it, and IntegratedGradients needs no degree"
 _CERTIFIED = (
     "the model is certified, so rows of the batch interact (attribute in batches of one; if nodes are rows, give the "
     "graph as one sample), or its gradient is not that of the program that was traced (hooks, numbers that cancel and "
     "are rounded to {}). IntegratedGradients needs no degree"
 )
 _EPSILONS = (
-    "the certificate holds up to epsilons, which count for inputs as small as these; scale the inputs up, make the "
+    "the certificate holds up to epsilons, which matter for inputs as small as these; scale the inputs up, make the "
     "epsilons smaller, or use IntegratedGradients"
 )

@@ -1,4 +1,4 @@
-"""Other people's training loops, watched: what a network relies on, logged at every validation."""
+"""Callbacks for other training loops: what a network relies on, logged at every validation."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ _OWN_PACKAGES = {"WatchLightning": "lightning", "WatchTrainer": "hugging_face"}
 
 
 def __getattr__(name: str) -> Any:
-    """Subclasses of what Lightning and transformers have, which are loaded when somebody asks for them."""
+    """Subclasses of Lightning's and transformers' callbacks, imported on first use."""
     if name not in _OWN_PACKAGES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

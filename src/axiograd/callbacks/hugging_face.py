@@ -32,7 +32,7 @@ class WatchTrainer(TrainerCallback):
         self._trainer: Any = None
 
     def attach(self, trainer: Any) -> None:
-        """Become a callback of a trainer that exists already, and log through it."""
+        """Add this callback to an existing trainer, and log through it."""
         self._trainer = trainer
         trainer.add_callback(self)
 

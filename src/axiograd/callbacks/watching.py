@@ -1,4 +1,4 @@
-"""A few samples whose attributions are looked at again and again while a network is trained."""
+"""A few samples whose attributions are tracked while a network is trained."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def image_folder(
         whole = Preprocess(size, size, tuple(map(float, mean)), tuple(map(float, std)))
         transform = Augment(size, replace(whole, resize=None, crop=None)) if augment else whole
     elif augment:
-        raise ConfigurationError("augment=True needs size=…, that of the part which is cut out.")
+        raise ConfigurationError("augment=True needs size=…, the side of the random crop.")
     if not root.is_dir():
         raise DataMissingError(f"no folder {root}.")
     found = class_folders(root)
@@ -237,9 +237,7 @@ class FolderMasks:
         The mask goes where the image goes: resized, cropped, and, in an augmentation, drawn alike.
         """
         if not isinstance(transform, Preprocess | Augment):
-            raise ConfigurationError(
-                "masks follow an image through axiograd's transforms alone: give size=, or a Preprocess."
-            )
+            raise ConfigurationError("masks can follow axiograd's own transforms only: give size=, or a Preprocess.")
         known = path in self.found
         drawn = self._drawn(path, image.size) if known else pillow().new("L", image.size, 0)
         mask = (transform.place(drawn, seed) > 0).float()
@@ -284,7 +282,7 @@ def _named_masks(source: Path) -> Mapping[Path, MaskSource]:
         return {file.relative_to(source).with_suffix(""): file for file in files}
     if source.is_file() and source.suffix.lower() == ".json":
         return _coco(source)
-    raise DataMissingError(f"masks {source}: there is no such folder, and no JSON file of COCO's of that name.")
+    raise DataMissingError(f"masks {source}: there is no such folder, and no COCO JSON file of that name.")
 
 
 def _coco(path: Path) -> dict[Path, MaskSource]:

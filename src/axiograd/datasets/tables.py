@@ -97,7 +97,7 @@ class Column:
             words = as_words(column)
             if unknown := sorted(set(words.dropna()) - set(self.values)):
                 raise InputError(
-                    f"column {self.name!r} holds {unknown[0]!r}, which the training data had not: "
+                    f"column {self.name!r} holds {unknown[0]!r}, which the training data did not have: "
                     f"{choose_from(unknown[0], self.values)}."
                 )
             return np.stack([words == value for value in self.values], axis=1).astype(np.float64)
@@ -152,7 +152,7 @@ class Schema:
         standardise: bool = True,
         target: Literal["auto", "class", "number"] = "auto",
     ) -> Schema:
-        """What a table says of itself: features are all columns but the label and those dropped, or those given."""
+        """The schema of a table: features are all columns but the label and those dropped, or those given."""
         table = as_frame(frame)
         for name in [*(features or ()), *drop, *categories, *([label] if label else [])]:
             check_column(name, table)
@@ -160,7 +160,7 @@ class Schema:
         if label in names:
             raise ConfigurationError(f"{label!r} is the label, and cannot be a feature too.")
         if stray := [name for name in categories if name not in names]:
-            raise ConfigurationError(f"{stray[0]!r} is among the categories and not among the features.")
+            raise ConfigurationError(f"{stray[0]!r} is listed in categories but is not a feature.")
         if "" in names:
             raise ConfigurationError(
                 "a column has no name, as the row numbers that pandas writes: save the table without (index=False), "
@@ -359,7 +359,7 @@ def _weights(column: str, trained: Frame, rows: Frame) -> Tensor:
     """How much each row counts, 1 on average over the rows that are trained on."""
     numbers, of_all = rows[column], trained[column]
     if not is_numeric(numbers) or not ((numbers >= 0).all() and (of_all >= 0).all() and of_all.sum()):
-        raise ConfigurationError(f"weights {column!r}: a weight is a number of 0 or more in every row.")
+        raise ConfigurationError(f"weights {column!r}: every row needs a weight of 0 or more.")
     return torch.tensor((numbers / of_all.mean()).to_numpy(), dtype=torch.get_default_dtype())
 
 
@@ -406,7 +406,7 @@ def _read_text(path: Path) -> Frame:
     if twice := [name for name in names if names.count(name) > 1]:
         raise StorageError(f"{path} has two columns {twice[0]!r}: give each its own name.")
     if len(names) == 1 and ";" in names[0]:
-        raise StorageError(f"{path} has semicolons between its names; save it with commas, or as .tsv with tabs.")
+        raise StorageError(f"{path} separates its columns by semicolons; save it with commas, or as .tsv with tabs.")
     if is_numeric(as_column(names)) and names != [str(i) for i in range(len(names))]:
         raise StorageError(f"{path} has numbers in its first line ({', '.join(names[:4])} …); put the names there.")
     frame = pandas().read_csv(path, low_memory=False, names=names, skiprows=1, **options)

@@ -1,4 +1,4 @@
-"""What an exported file says about itself."""
+"""The card of an exported file: certificate, checks, preprocessing and classes."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class Card:
             content["classes"] = tuple(content["classes"])
             return cls(**content)
         except (ValueError, TypeError, KeyError) as error:
-            raise StorageError(f"what the file says about itself cannot be read: {error}.") from error
+            raise StorageError(f"the file's card cannot be read: {error}.") from error
 
 
 def weights_hash(model: Model) -> str:

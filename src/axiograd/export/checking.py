@@ -1,4 +1,4 @@
-"""Two numbers about an export: is the graph the model's, and how closely does a runtime compute it?"""
+"""Two checks of an export: does the graph match the model, and how closely does a runtime compute it?"""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def export_pt2(
 
 
 def read(path: str | os.PathLike[str]) -> Card:
-    """What an exported file says about itself."""
+    """The card that an exported file holds."""
     file = Path(path)
     if not file.is_file():
         raise DataMissingError(f"there is no file {file}.")

@@ -64,7 +64,7 @@ def check_fit(how: Preprocess, features: Sequence[Tensor], *, sizes: bool) -> No
         raise InputError(f"preprocessing inside is for one image input of three channels, not for {[shape, *more]}.")
     if how.crop is None and not sizes:
         raise InputError(
-            f"{how} leaves images at the size that they have, and the graph takes {shape[2]} × {shape[3]} pixels: give "
+            f"{how} does not change the size of images, and the graph takes {shape[2]} × {shape[3]} pixels: give "
             "a Preprocess with resize and crop, or export with sizes=True."
         )
     if how.crop is not None and not sizes and shape[2:] != (how.crop, how.crop):

@@ -119,7 +119,7 @@ def read_onnx(path: Path) -> Card:
         raise StorageError(f"{path} is not an ONNX file, or not a complete one.") from error
     said = {each.key: each.value for each in proto.metadata_props}
     if KEY not in said:
-        raise StorageError(f"{path} was not written by axiograd: it says nothing about a certificate.")
+        raise StorageError(f"{path} was not written by axiograd: it has no certificate.")
     return Card.from_json(said[KEY])
 
 

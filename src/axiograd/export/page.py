@@ -56,7 +56,7 @@ def export_page(
         raise StorageError(f"Cannot write a page to {str(goal)!r}: it is a file.")
     check_writable(goal)
     if preprocessing.crop is None:
-        raise InputError(f"{preprocessing} leaves images at the size that they have: a page needs one with a crop.")
+        raise InputError(f"{preprocessing} does not change the size of images: a page needs one with a crop.")
     runtime = runtime_files(runtime_package(download=download) if onnxruntime_web is None else Path(onnxruntime_web))
     options: dict[str, Any] = {"preprocessing": preprocessing, "inside": True, "contrast": True}
     card = export_onnx(model, example_inputs, goal / "model.onnx", classes=classes, tolerance=tolerance, **options)
@@ -97,7 +97,7 @@ def runtime_package(*, download: bool = False) -> Path:
     except (OSError, http.client.HTTPException) as error:
         raise DataMissingError(f"could not download {package.name}: {error}. {advice}") from error
     except RuntimeError as error:  # torch.hub's, for another checksum
-        raise StorageError(f"{ADDRESS} is not the file that was published: {error}; nothing was kept.") from error
+        raise StorageError(f"{ADDRESS} does not match the published file: {error}; nothing was kept.") from error
     return package
 
 

@@ -38,11 +38,11 @@ def read_pt2(path: Path) -> Card:
                     return Card.from_json(archive.read(name).decode())
     except (zipfile.BadZipFile, UnicodeDecodeError) as error:
         raise StorageError(f"{path} is not a .pt2 file, or is damaged: {error}.") from error
-    raise StorageError(f"{path} was not written by axiograd: it says nothing about a certificate.")
+    raise StorageError(f"{path} was not written by axiograd: it has no certificate.")
 
 
 def runner(joint: Joint) -> Runner:
-    """Run a program as whoever loads it would."""
+    """Run a program as a user of the file would."""
     module = joint.program.module()
     names = [name for name, *_ in joint.outputs]
 

@@ -1,4 +1,4 @@
-"""What `certify` returns: the proof, or everything that stands in its way; as an object, as text and as JSON."""
+"""What `certify` returns: the proof, or every violation; as an object, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class Certificate:
 
 
 def summary(certificate: Certificate) -> list[str]:
-    """The verdict, and then the facts that it rests on, without the violations."""
+    """The verdict, then the facts behind it, without the violations."""
     return [_verdict(certificate), *_facts(certificate)]
 
 

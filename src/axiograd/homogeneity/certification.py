@@ -1,4 +1,4 @@
-"""`certify`: a proof that a model is homogeneous, or everything that stands in its way."""
+"""`certify`: a proof that a model is homogeneous, or a list of all violations."""
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator
@@ -61,7 +61,7 @@ def certify(
     """Prove F(αx) = αᵏF(x) for every α > 0, operator by operator, or list every violation.
 
     Every call proves anew, and spot-checks the proof numerically on at most two samples (`axiograd.verify` does that
-    alone). The model is left as it was.
+    alone). The model's state does not change.
 
     Floating-point inputs scale together, or those named in `wrt`; everything else is constant.
     With `baseline=b`, F is certified as a homogeneous function of x − b.
@@ -253,7 +253,7 @@ def _draws(generator: str) -> Violation:
         module="",
         op=generator,
         source="",
-        reason=f"The model draws from {generator}, so that it is another function at every call.",
+        reason=f"The model draws from {generator}, so it is a different function at every call.",
         fix="Draw from torch's default generator, whose draws are held fixed, or pass what was drawn as an argument.",
         kind="random",
     )

@@ -1,7 +1,7 @@
 """The numerical oracle: it refutes, it never proves.
 
-`verify` measures F(αx) = αᵏF(x) and x·∇F = kF on the user's data. `contradiction` looks at both on the model beside its
-proof, and at autograd's slope along a line against a difference of outputs.
+`verify` measures F(αx) = αᵏF(x) and x·∇F = kF on the user's data. `contradiction` checks both on the running
+model against its proof, and autograd's slope along a line against a difference of outputs.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Verification:
 
     def __str__(self) -> str:
         verdict = (
-            f"found nothing against degree {self.expected:g} (which proves nothing; axiograd.certify does)"
+            f"found no contradiction to degree {self.expected:g} (which proves nothing; axiograd.certify does)"
             if self.ok
             else f"is not homogeneous of degree {self.expected:g}"
         )
@@ -334,7 +334,7 @@ class Probe:
 
 
 def contradiction(probe: Probe, degree: float, *, exact: bool) -> tuple[str, str] | None:
-    """What the model says against a proof, as the law that fails and a sentence; it counts if float64 agrees.
+    """How the model contradicts a proof: the law that fails, and a sentence; it counts if float64 agrees.
 
     On the example and on an input of random signs: six forward and two backward passes.
     """
@@ -461,7 +461,7 @@ def epsilon_error(probe: Probe, degree: float) -> float | None:
 
 @contextmanager
 def quiet_and_eager() -> Iterator[None]:
-    """Compiled modules run as they are written: what they compute is tried, not how fast."""
+    """Compiled modules run uncompiled: this checks what they compute, not how fast."""
     with warnings.catch_warnings(), running_eagerly():
         warnings.simplefilter("ignore")
         yield

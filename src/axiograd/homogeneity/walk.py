@@ -148,7 +148,7 @@ class Walk:
         return self._spread(call, result, values)
 
     def _ask(self, found: Callable[[Call], Any], call: Call) -> Any:
-        """What a rule says; one that stumbles over its arguments proves nothing."""
+        """The result of a rule; one that fails on its arguments proves nothing."""
         try:
             return found(call)
         except (KeyError, TypeError, IndexError, AttributeError, ValueError, StopIteration) as error:
@@ -313,7 +313,7 @@ def _bend(call: Call, values: list[Value]) -> str | None:
 
 
 def _is_curved_by_option(name: str, arguments: dict[str, Any]) -> bool:
-    """An option makes something else of a linear operator."""
+    """An option makes a linear operator nonlinear."""
     bits = name in {"aten::view", "aten::view_copy"} and arguments.get("dtype") is not None
     return bits or arguments.get("rounding_mode") is not None or arguments.get("training") is True
 

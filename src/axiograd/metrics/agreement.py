@@ -1,4 +1,4 @@
-"""How near the X-Gradient of a converted network is to the Integrated Gradients of the network that it came from."""
+"""How close the X-Gradient of a converted network is to Integrated Gradients of the original."""
 
 from __future__ import annotations
 

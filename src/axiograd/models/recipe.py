@@ -1,4 +1,4 @@
-"""What a weights file says of itself: of which model, converted or trained how, and how its inputs are prepared.
+"""The recipe in a weights file: which model, how it was converted or trained, and how its inputs are prepared.
 
 It is data. It names a model and its settings; nothing in a file is executed.
 """

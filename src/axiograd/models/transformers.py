@@ -1,6 +1,6 @@
 """Transformers for texts and images, regular and X from one definition.
 
-Built homogeneous, everything that decides has degree 0 and everything that flows has degree 1: attention is a softmax
+Built homogeneous, gates have degree 0 and signals have degree 1: attention is a softmax
 over normalised queries and keys (and relative positions, which are constants) times values, norms give back the scale
 that they take, there are no biases, and the perceptron has ReLUs.
 """
@@ -118,7 +118,7 @@ class Block(nn.Module):
 
 def _check(dim: int, heads: int) -> None:
     if dim % heads:
-        raise ConfigurationError(f"dim={dim} is not a multiple of heads={heads}.")
+        raise ConfigurationError(f"dim={dim} must be a multiple of heads={heads}.")
 
 
 class TextEncoder(nn.Module):
@@ -213,7 +213,7 @@ class ViT(nn.Module):
         super().__init__()
         _check(dim, heads)
         if image_size % patch:
-            raise ConfigurationError(f"image_size={image_size} is not a multiple of patch={patch}.")
+            raise ConfigurationError(f"image_size={image_size} must be a multiple of patch={patch}.")
         side = image_size // patch
         self.embedding = nn.Conv2d(in_channels, dim, patch, patch, bias=not homogeneous)
         self.homogeneous = homogeneous

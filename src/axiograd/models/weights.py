@@ -111,7 +111,7 @@ def fetch_weights(
             f"could not download {address}: {error}. Or fetch that address by other means and put the file at {target}."
         ) from error
     except RuntimeError as error:  # torch.hub's, for another checksum
-        raise StorageError(f"{address} is not the file that was published: {error}; nothing was kept.") from error
+        raise StorageError(f"{address} does not match the published file: {error}; nothing was kept.") from error
     finally:
         unchecked.unlink(missing_ok=True)
     return target
@@ -179,7 +179,7 @@ def read_state_dict(path: str | Path) -> dict[str, Tensor]:
                 content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise StorageError(
-            f"{path} is damaged, or holds more than tensors; it was not executed. Save tensors alone: "
+            f"{path} is damaged, or holds more than tensors; it was not executed. Save only tensors: "
             "torch.save(model.state_dict(), …)."
         ) from error
     except (EOFError, LookupError, AttributeError) as error:  # of bytes that are no pickle

@@ -76,13 +76,13 @@ def _weights(maps: Tensor) -> Tensor:
 
 
 def require_finite(values: Tensor, name: str) -> None:
-    """Raise where NaN or Inf came in, and name the samples: one of them would turn every weight into NaN."""
+    """Raise on NaN or Inf, and name the samples: one of them would turn every weight into NaN."""
     if torch.compiler.is_compiling() or not values.is_floating_point() or values.isfinite().all():
         return
     samples = listed(~values.reshape(len(values), -1).isfinite().all(1))
     raise NotFiniteError(
         f"{name!r} of sample {samples} of the batch has values that are NaN or infinite in "
-        f"{values.dtype}; fix them, or say that the sample has none (None in a list, False in 'has_...')."
+        f"{values.dtype}; fix them, or mark the sample as having none (None in a list, False in 'has_...')."
     )
 
 

@@ -77,6 +77,6 @@ def _symmetric(matrix: Tensor | None) -> Tensor:
         raise ConfigurationError(f"the graph of GraphSmoothness must be an n × n matrix, got shape {shape}.")
     values: Tensor = matrix.detach().to_sparse_coo().coalesce()
     if not values.values().isfinite().all():
-        raise ConfigurationError("the graph of GraphSmoothness has entries that are not finite.")
+        raise ConfigurationError("the graph of GraphSmoothness has entries that are NaN or infinite.")
     mean: Tensor = (values + values.t()) / 2
     return mean.coalesce()

@@ -1,4 +1,4 @@
-"""Feature groups that together should not count."""
+"""Feature groups that should add nothing in total."""
 
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
@@ -16,7 +16,7 @@ Membership: TypeAlias = Sequence[Sequence[int]] | Tensor
 
 
 class Groups(Prior):
-    """The attribution of feature groups as wholes, mean over samples.
+    """The total attribution of each feature group, mean over samples.
 
     Ω = (1/m)·Σₛ Σ_g |Σ_{i∈g} aₛᵢ|ᵖ with p = `power`.
 

@@ -30,7 +30,7 @@ def to_array(values: Any, what: str = "attribution") -> Array:
         values = values.detach().to(device="cpu", dtype=torch.float64).numpy()
     array = np.asarray(values, dtype=np.float64)
     if array.size == 0:
-        raise InputError(f"The {what} of shape {array.shape} has no elements; nothing can be drawn.")
+        raise InputError(f"The {what} of shape {array.shape} has no elements, so there is nothing to draw.")
     if not np.isfinite(array).all():
         bad = int((~np.isfinite(array)).sum())
         raise NotFiniteError(f"{bad} of {array.size} values of the {what} are NaN or Inf; they have no colour.")

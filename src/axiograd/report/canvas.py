@@ -64,7 +64,7 @@ def title_figure(figure: Any, title: str | None) -> None:
 
 
 def note_figure(figure: Any, notes: Iterable[str]) -> None:
-    """What the reader must know to read the colours, below everything else."""
+    """A note below the figure that explains the colours."""
     text = " · ".join(n for n in notes if n)
     if text:
         wrapped = textwrap.fill(text, int(figure.get_figwidth() * CHARACTERS_PER_INCH))

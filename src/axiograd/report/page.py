@@ -34,7 +34,7 @@ _NEAR = 1e-2
 
 @dataclass(frozen=True)
 class View:
-    """One attribution of a sample: its map or its bars, and what its model said."""
+    """One attribution of a sample: its map or its bars, and its model's prediction."""
 
     name: str
     prediction: str | None
@@ -67,7 +67,7 @@ class Sample:
 
     @property
     def index(self) -> dict[str, Any]:
-        """What the page searches and sorts by; what is not finite comes last."""
+        """The keys by which the page searches and sorts; numbers that are not finite come last."""
         words = [self.name, self.label or "", *(view.prediction or "" for view in self.views)]
         finite = [abs(v.error) for v in self.views if v.error is not None and math.isfinite(v.error)]
         scores = [v.score for v in self.views if v.score is not None and math.isfinite(v.score)]
@@ -157,7 +157,7 @@ class Report:
         """One sample: its attributions by name (methods, or before and after), and what is known about it.
 
         Attributions are [height, width] or [channels, height, width] with an optional ``image``, or [features] with
-        ``features`` names and ``values``: a waterfall from ``base``, the score where no feature speaks, if they add up
+        ``features`` names and ``values``: a waterfall from ``base``, the score without any feature, if they add up
         to the score. Prediction, score and relative completeness error are one for all views or {view: one}. ``boxes``
         are (left, top, right, bottom) in pixels, outlined in the picture. What is ``featured`` is also shown at the
         top, all views side by side.

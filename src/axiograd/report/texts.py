@@ -127,7 +127,7 @@ def _view(explanation: Any) -> dict[str, Any]:
 
 
 def _parts(explanation: Any) -> list[Bar]:
-    """The words, and beside them special tokens and constants: a waterfall that ends at the score."""
+    """The words, special tokens and constants as a waterfall that ends at the score."""
     named = [(word.text, word.value) for word in explanation.words if word.kind == "text"]
     named.append(("special tokens", explanation.special))
     if explanation.beside is None:
@@ -148,7 +148,7 @@ def _says(piece: Any, explanation: Any) -> str:
 
 
 def _colours(value: float, limit: float) -> tuple[str, str]:
-    """Background, and black or white on it, whichever is read more easily."""
+    """Background, and black or white on it, whichever is easier to read."""
     red, green, blue = (int(c) for c in colour(np.array([_STRONGEST * np.clip(value / limit, -1, 1)]))[0])
     bright = 0.2126 * _linear(red) + 0.7152 * _linear(green) + 0.0722 * _linear(blue)
     return f"#{red:02x}{green:02x}{blue:02x}", "#111111" if bright > 0.18 else "#ffffff"  # noqa: PLR2004 - equal contrast

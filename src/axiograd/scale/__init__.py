@@ -1,4 +1,4 @@
-"""Millions of samples: tables of summaries instead of pixels, by one process or by Ray, and two of them compared."""
+"""Millions of samples: tables of summaries instead of pixels, by one process or by Ray, and how two tables differ."""
 
 from axiograd.scale.attribute import Attribute as Attribute
 from axiograd.scale.comparison import Change as Change, Comparison as Comparison, compare as compare

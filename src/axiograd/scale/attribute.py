@@ -89,7 +89,7 @@ class Attribute:
         """The module; where a function makes it, this process's own."""
         made = self._given if isinstance(self._given, nn.Module) else self._given()
         if not isinstance(made, nn.Module):
-            raise ConfigurationError(f"the function that makes the model made a {type(made).__name__}.")
+            raise ConfigurationError(f"the model function returned a {type(made).__name__}, not a module.")
         return made
 
     def __getstate__(self) -> dict[str, Any]:
@@ -100,7 +100,9 @@ class Attribute:
     def __call__(self, batch: Mapping[str, Any]) -> Any:
         """A pyarrow table: the columns that are kept (all but the inputs, by default), and those of the attribution."""
         if self.column not in batch:
-            raise InputError(f"the batch has the columns {', '.join(batch)}, and no {self.column!r}: say column=.")
+            raise InputError(
+                f"the batch has the columns {', '.join(batch)}, and no {self.column!r}: name the column with column=."
+            )
         labels = batch.get(self.label)
         kept = [name for name in batch if name not in {self.column, self.label}] if self.keep is None else self.keep
         classes = None if labels is None else [as_class(one, self.label) for one in labels]

@@ -1,4 +1,4 @@
-"""Two tables of attributions: which windows, regions and classes changed, by a test that knows its error."""
+"""Two tables of attributions: which windows, regions and classes changed, by a test with a known error rate."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Comparison:
     permutations: int
     #: Mean share of the magnitude in each window, before and after, and its adjusted p; None without windows.
     maps: tuple[NDArray[Any], NDArray[Any], NDArray[Any]] | None = None
-    #: In what the tables differ by their own account (model, data, versions), and rows that were left out.
+    #: How the tables' provenance differs (model, data, versions), and rows that were left out.
     different: tuple[str, ...] = ()
 
     @property
@@ -216,7 +216,7 @@ def _differences(a: _Table, b: _Table) -> list[str]:
         there, here = a.provenance.get(key), b.provenance.get(key)
         if there != here:
             raise ConfigurationError(
-                f"{a.path} and {b.path} differ in {key} ({there} and {here}): make both in the same way."
+                f"{a.path} and {b.path} differ in {key} ({there} and {here}): make both with the same one."
             )
     found = [(key, a.provenance.get(key), b.provenance.get(key)) for key in _NAMED]
     named = [f"{key}: {there} → {here}" for key, there, here in found if there != here]

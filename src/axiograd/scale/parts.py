@@ -59,7 +59,7 @@ def write_attributions(
     if workers < 1 or batch_size < 1 or part_rows < 1:
         raise ConfigurationError(f"workers={workers}, batch_size={batch_size}, part_rows={part_rows}: at least 1 each.")
     if engine == "plain" and workers > 1:
-        raise ConfigurationError(f"workers={workers}: the plain engine is one process; say engine='ray'.")
+        raise ConfigurationError(f"workers={workers}: the plain engine is one process; use engine='ray'.")
     rows = len(source) if limit is None else min(limit, len(source))
     # Rows of different batch sizes may differ in their last bits: parts are made of whole batches.
     part_rows = -(-part_rows // batch_size) * batch_size
@@ -259,9 +259,9 @@ def _means(rows: Any) -> dict[str, Any]:
 
 
 def provenance_of(path: Path, table: Any) -> dict[str, Any]:
-    """What a table says about where its rows are from."""
+    """The provenance of a table."""
     text = (table.schema.metadata or {}).get(KEY)
     if text is None:
-        raise StorageError(f"{path} was not written by `axiograd attribute`: it does not say where its rows are from.")
+        raise StorageError(f"{path} was not written by `axiograd attribute`: it has no provenance.")
     content: dict[str, Any] = json.loads(text)
     return content

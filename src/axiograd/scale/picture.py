@@ -1,4 +1,4 @@
-"""A comparison as a picture: where attribution was, where it is, and where the difference is more than chance."""
+"""A comparison as a picture: where attribution was, where it is, and where the difference is more than noise."""
 
 from __future__ import annotations
 

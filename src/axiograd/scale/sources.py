@@ -126,7 +126,7 @@ class Source(Protocol):
         """The rows from `start` to `stop`."""
 
     def settings(self) -> dict[str, Any]:
-        """What tells these rows from others, as JSON: a run that is resumed must have the same."""
+        """A fingerprint of these rows as JSON: a run that is resumed must have the same."""
 
 
 @dataclass

@@ -34,7 +34,7 @@ _SUBSETS = 16
 class TableExplanation:
     """Attributions and scores of a table's rows, as DataFrames with its index.
 
-    `base` is what the score is where no feature speaks: score = base + Σ attributions, in every row.
+    `base` is what the score is without any feature: score = base + Σ attributions, in every row.
     `shapley_error` is how far each row is from the Shapley values against zero, at most: a bound on the root mean
     square over its columns, estimated from 16 random subsets of them (`axiograd.priors.shapley.shapley_error_bound`).
     """

@@ -1,4 +1,4 @@
-"""What is asked of a model about texts: a label, the label of one word, the next token, or one rather than another."""
+"""The question for a model of texts: a label, the label of one word, the next token, or one rather than another."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def task_of(model: nn.Module, given: str | None) -> Task:
             if kind.__name__.endswith(ending):
                 return task
     raise ConfigurationError(
-        f"{type(model).__name__} does not say what it answers: give task= 'sequence' (a label of the text), 'token' (a "
-        "label of each token) or 'causal' (the next token)."
+        f"{type(model).__name__} does not say which task it solves: give task= 'sequence' (a label of the text), "
+        "'token' (a label of each token) or 'causal' (the next token)."
     )
 
 
@@ -153,5 +153,5 @@ class Question:
                 )
         if self.minus is not None and bool((same := self.plus == self.minus).any()):
             name = self.names.name(int(self.plus[same][0]))
-            raise ConfigurationError(f"target and versus are both {name}: there is no difference.")
+            raise ConfigurationError(f"target and versus are both {name}: their difference is zero.")
         return found

@@ -1,4 +1,4 @@
-"""`axiograd.text.explain`: texts in, words with what they add to a score out."""
+"""`axiograd.text.explain`: what each word of a text adds to a model's score."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ class _Method:
             self.method = XGradient(self.function, degree=self.method.certificate.degree)
         if "attention_mask" in call and bool(found[call["attention_mask"] == 0].any()):
             raise InputError(
-                "the model gives padding a share of its score, so that it does not heed attention_mask: explain texts "
+                "padding changes the model's score, so it ignores attention_mask: explain texts "
                 "one at a time (batch_size=1), which are not padded."
             )
         return found
@@ -183,7 +183,7 @@ class _Method:
         return found.double().flatten(2).sum(2)  # type: ignore[no-any-return]  # a tensor
 
     def _prefer_exact(self, embeddings: tuple[Tensor, ...], call: dict[str, Tensor], question: Question) -> None:
-        """X-Gradient in place of what is held, if the model is homogeneous from its embeddings on.
+        """X-Gradient in place of the held gradient, if the model is homogeneous from its embeddings on.
 
         Most are no cause for a proof: with twice the embeddings they have not even twice the score.
         """
@@ -206,7 +206,7 @@ def embedding_of(model: Any) -> nn.Module:
     found: nn.Module | None = get() if callable(get) else None
     if found is None:
         raise ConfigurationError(
-            f"{type(model).__name__} does not say which module embeds its tokens: give layer= its name."
+            f"{type(model).__name__} does not say which module embeds its tokens: pass its name as layer=."
         )
     return found
 

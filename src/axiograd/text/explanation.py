@@ -83,7 +83,7 @@ class TextExplanation:
         return words / (words + abs(self.score - self.of_words)) if words else 0.0
 
     def headline(self) -> str:
-        """What is explained, in one line, and whether the words are the smaller part of it."""
+        """The explained score in one line, and whether the words are the smaller part of it."""
         rather = f" rather than {self.versus}" if self.versus is not None else ""
         sure = "" if self.probability is None else f", probability {self.probability:.1%}"
         where = f" at {self.at!r}" if self.at is not None else ""
@@ -93,7 +93,7 @@ class TextExplanation:
         return said
 
     def notes(self) -> list[str]:
-        """What to know when reading it: the sum, the method, what was not read."""
+        """Notes for the reader: the sum, the method, and what the model did not read."""
         found = [self.method]
         if self.beside:
             parts = [f"words {self.of_words:+.3g}"]

@@ -68,7 +68,7 @@ def test_the_summary_groups_what_is_alike():
     lines = str(conversion).splitlines()
     assert lines[0] == "Sequential by strip, answers kept: not measured (2 examples; 32 or more are needed)"
     assert lines[1] == "X-DNN of degree 1, exact"
-    assert lines[2] == "state dict: 3 entries taken out, 1 new, the others as they were"
+    assert lines[2] == "state dict: 3 entries removed, 1 added, the others unchanged"
     assert lines[3] == "4 edits:"
     assert [" ".join(line.split()) for line in lines[4:]] == [
         "3× Linear with bias → Linear without bias 0 … 3",

@@ -84,7 +84,7 @@ def test_sigmoid_that_is_no_gate_becomes_an_activation(assert_degree):
 
 def test_what_cannot_be_stripped_is_listed_with_its_line():
     net = nn.Sequential(nn.Linear(3, 3), Rounding())
-    with pytest.raises(ConversionError, match=r"(?s)what is left.*test_strip.py:\d+.*lift"):
+    with pytest.raises(ConversionError, match=r"(?s)violations remain.*test_strip.py:\d+.*lift"):
         to_xdnn(net, torch.randn(2, 3), how="strip")
 
 

@@ -150,16 +150,16 @@ function tellContrast() {
   const power = by ** degree;
   const note = $("moved");
   if (by === 1) {
-    note.textContent = "Take the contrast away: the scores shrink together, so that the classes and the heat map stay as they are.";
+    note.textContent = "Lower the contrast: all scores shrink together, and the classes and the heat map do not change.";
     delete note.dataset.value;
     return;
   }
   const moved = Math.max(difference(output, live.first.output, power), difference(attribution, live.first.attribution, power));
   note.dataset.value = moved;
-  const same = largest(output) === largest(live.first.output) ? "The answer is the same" : "The answer is another one";
+  const same = largest(output) === largest(live.first.output) ? "The answer is the same" : "The answer changed";
   const bold = document.createElement("b");
   bold.textContent = `${(100 * moved).toPrecision(1)} %`;
-  note.replaceChildren(`${same}: relative to each other, scores and heat map moved by `, bold, ", which is rounding if it is small.");
+  note.replaceChildren(`${same}. Apart from their scale, scores and heat map changed by `, bold, " (rounding, if small).");
   if (moved < 1e-3) note.lastChild.textContent = ", which is rounding.";
 }
 
@@ -237,7 +237,7 @@ $("other").addEventListener("change", ({ target: field }) => {
 
 async function startCamera() {
   if (!navigator.mediaDevices?.getUserMedia) {
-    say("Browsers give the camera to https pages and to localhost alone.", true);
+    say("Browsers allow the camera only on https pages and on localhost.", true);
     return;
   }
   if (live.starting) return;
@@ -246,7 +246,7 @@ async function startCamera() {
   try {
     live.stream = await navigator.mediaDevices.getUserMedia({ video: { facingMode: live.facing ?? "environment" } });
   } catch (error) {
-    say(error.name === "NotFoundError" ? "There is no camera." : `The camera was not given: ${error.message}`, true);
+    say(error.name === "NotFoundError" ? "There is no camera." : `The browser did not allow the camera: ${error.message}`, true);
     return;
   } finally {
     live.starting = false;
@@ -296,7 +296,7 @@ addEventListener("drop", (event) => {
   event.preventDefault();
   $("drop").classList.remove("over");
   if (event.dataTransfer.files[0]) open(event.dataTransfer.files[0]);
-  else say("That is no file: save the picture first, or paste it.", true);
+  else say("That is not a file: save the picture first, or paste it.", true);
 });
 addEventListener("paste", (event) => {
   if (event.clipboardData.files[0]) open(event.clipboardData.files[0]);

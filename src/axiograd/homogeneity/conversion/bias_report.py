@@ -67,7 +67,7 @@ class BiasReport:
         if self.share <= LITTLE:
             return f"{carried}: removing them costs little. Strip the model."
         if not found:
-            return f"{carried}, and no conversion works as it is."
+            return f"{carried}, and no conversion works without training."
         # What changes least about the attributions comes first among those that keep enough.
         good = [how for how, kept in found.items() if kept >= ENOUGH]
         how = good[0] if good else max(found, key=lambda name: found[name])
@@ -126,7 +126,7 @@ def bias_report(model: nn.Module, samples: Tensor, labels: Tensor | None = None)
     score, constants, chosen = (torch.cat(found) for found in zip(*(part[:3] for part in parts), strict=True))
     total = float(score.abs().sum())
     if total == 0:
-        raise InputError(f"{type(model).__name__} returns zero for every sample: there is nothing to share out.")
+        raise InputError(f"{type(model).__name__} returns zero for every sample: there is nothing to attribute.")
     layers = {path: sum(part[3][path] for part in parts) / total for path in parts[0][3]}
     here = {int(index): chosen == index for index in chosen.unique()}
     classes = [

@@ -35,7 +35,7 @@ _GRADIENTS = 16
 
 
 class ConversionWarning(UserWarning):
-    """A converted model that gives other answers than the original."""
+    """A converted model gives other answers than the original."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Conversion:
     >>> print(conversion)
     Sequential by strip, answers kept: not measured (8 examples; 32 or more are needed)
     X-DNN of degree 1, exact
-    state dict: 2 entries taken out, 0 new, the others as they were
+    state dict: 2 entries removed, 0 added, the others unchanged
     2 edits:
       2×  Linear with bias  → Linear without bias  0 … 2
     """
@@ -82,9 +82,7 @@ class Conversion:
         lines = [f"{type(self.original).__name__} by {self.how}, answers kept: {self.kept}"]
         lines += [f"tried before: {how}, {outcome}" for how, outcome in self.tried]
         lines.append(f"X-DNN of degree {self.certificate.degree:g}, {exact}")
-        lines.append(
-            f"state dict: {len(self.removed)} entries taken out, {len(self.added)} new, the others as they were"
-        )
+        lines.append(f"state dict: {len(self.removed)} entries removed, {len(self.added)} added, the others unchanged")
         if self.energy is not None:
             lines.append(energy_in_words(self.energy))
         if self.layers:
@@ -202,7 +200,7 @@ class _Converter:
             return self.convert("strip")
         if self.judge.why:
             raise ConversionError(
-                "how='auto' chooses by the answers that a conversion keeps, which cannot be told here "
+                "how='auto' compares answers before and after a conversion, which is not possible here "
                 f"({self.judge.why}): pass real examples of {name}'s data, a hundred or more and of several classes. "
                 "To train a network from scratch, name how='carry' or how='strip'."
             )

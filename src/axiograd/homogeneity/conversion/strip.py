@@ -58,7 +58,8 @@ def strip(
         certificate = prove(stripped)
     if not certificate.ok:
         raise ConversionError(
-            f"{type(model).__name__} could not be stripped completely; what is left:\n{certificate}\n{LIFT_INSTEAD}"
+            f"{type(model).__name__} could not be stripped completely; these violations remain:\n{certificate}\n"
+            f"{LIFT_INSTEAD}"
         )
     return stripped, edits, certificate
 

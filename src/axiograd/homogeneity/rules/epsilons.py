@@ -64,9 +64,9 @@ def _judged(call: Call, degree: float, size: float, statistics: list[Statistic])
         call.assume(FAR_ABOVE)
     else:
         call.report(
-            f"The constant {size:g} is added to a statistic of degree {degree:g}. In a divisor that changes nothing "
-            "only where what is divided is zero whenever the statistic is, which is not seen here.",
-            "Divide by h.masked_fill(h == 0, torch.inf) in place of h + eps: what is divided by it becomes 0.",
+            f"The constant {size:g} is added to a statistic of degree {degree:g}. A divisor may have "
+            "it only if the dividend is zero wherever the statistic is, which could not be shown here.",
+            "Divide by h.masked_fill(h == 0, torch.inf) instead of h + eps: the quotient is then 0.",
             kind="normalisation",
         )
     return of_degree(degree)

@@ -16,7 +16,7 @@ REVISIONS: list[int] = []
 
 
 def rule(*operators: str) -> Callable[[R], R]:
-    """Teach the certificate an operator: a function from the call to the degree of its result.
+    """Add a rule for an operator: a function from the call to the degree of its result.
 
     `call["name"]` is an argument by its name in the operator's schema, `call.degree("name")` its degree,
     `call.join(a, b)` the one degree of values that are added, `call.product(a, b)` that of values that are
