@@ -141,7 +141,7 @@ def choose_method(model: Model, inputs: Inputs, *, layer: Layer | None = None) -
         return XGradient, "X-Gradient: the model is certified, so it equals Integrated Gradients in one pass."
     if HeldGradient(model, layer=layer).attends(inputs):
         return HeldGradient, (
-            "Held gradient: the model uses attention, so scales of norms and slopes are held and the rest adds up in one "
-            "pass; it is not Integrated Gradients."
+            "Held gradient: the model uses attention, so scales of norms and slopes are held and the rest adds up in "
+            "one pass; it is not Integrated Gradients."
         )
     return IntegratedGradients, "Integrated Gradients: the model is not certified, so the path is integrated in steps."
