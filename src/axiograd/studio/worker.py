@@ -113,8 +113,8 @@ class Worker:
         future: Future[T] = Future()
         self._stop = False
         self.job = {"kind": kind, "words": words, "done": 0, "total": 0}
-        self._jobs.put(partial(self._do, future, work))
         self.tell("job", job=self.job)
+        self._jobs.put(partial(self._do, future, work))
         return future
 
     def stop(self) -> None:
@@ -150,7 +150,8 @@ class Worker:
         """Tell the page what is being done, at once if it is something else, or how far it is."""
         if self.job is not None and (words or monotonic() - self._told > OFTEN):
             self._told = monotonic()
-            self.job |= ({"words": words, "done": 0, "total": 0} if words else {}) | content
+            # A new dictionary: pages may be reading the last one.
+            self.job = self.job | ({"words": words, "done": 0, "total": 0} if words else {}) | content
             self.tell("job", job=self.job)
 
     def say(self, sentence: str) -> None:
