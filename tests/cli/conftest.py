@@ -1,5 +1,6 @@
 import copy
 import runpy
+import shutil
 
 import pytest
 import torch
@@ -143,17 +144,13 @@ def documented_files(tmp_path_factory):
     torch.save(get_model("alexnet", **settings).state_dict(), here / "small.pth")
     given = [word for name, value in settings.items() for word in ("--set", f"{name}={str(value).lower()}")]
     small = ("alexnet", *given, "--weights", here / "small.pth", "--preprocess", "imagenet,size=32")
-    for how, file in (
-        ("lift", "lifted"),
-        ("strip", "x"),
-        ("strip", "stripped"),
-        ("strip", "x-resnet50"),
-        ("strip", "runs/photos/model"),
-    ):
+    for how, file in (("lift", "lifted"), ("strip", "x")):
         out = here / f"{file}.safetensors"
-        out.parent.mkdir(parents=True, exist_ok=True)
         done = axiograd("convert", *small, "--examples", here / "photos", "--how", how, "-o", out)
         assert done.code == 0, done.err
+    (here / "runs" / "photos").mkdir(parents=True)
+    for file in ("stripped", "runs/photos/model"):
+        shutil.copy(here / "x.safetensors", here / f"{file}.safetensors")
     model = copy.deepcopy(sequence_classifier())  # tests share it
     model.config.id2label = {0: "negative", 1: "positive", 2: "unsure"}
     model.config.label2id = {name: i for i, name in model.config.id2label.items()}

@@ -49,6 +49,7 @@ RUN = [
 BEFORE = {
     "compare monday/": [f"attribute lifted.safetensors --data photos/ --out {day}/" for day in ("monday", "tuesday")],
     "check model.onnx": ["export stripped.safetensors -o model.onnx"],
+    "net.py:build photos/ --weights x": ["convert net.py:build --how lift --examples photos/ -o x.safetensors"],
     "runs/patients": ["train patients.toml"],
     "runs/pets": ["train pets.toml"],
 }
@@ -85,12 +86,7 @@ def config(name):
     return re.sub(r"epochs = \d+", "epochs = 1", block)
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        *(pytest.param(each, marks=pytest.mark.long) if "resnet50 --w" in each else each for each in RUN),
-    ],
-)
+@pytest.mark.parametrize("line", RUN)
 def test_it_runs(line, documented_files, tmp_path, monkeypatch):
     here = tmp_path / "here"
     shutil.copytree(documented_files, here)
