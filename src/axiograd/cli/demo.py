@@ -89,10 +89,10 @@ def _tell(output: Output, out: Path, seed: int, images: int) -> None:
     )
 
     console.print(Rule("5  Trained for the right reason", align="left"))
-    mended = copy.deepcopy(xdnn)
-    _train(output, mended, data, 6, story.WEIGHT, "training with a prior on the tag")
-    after = story.accuracy(mended, data)
-    share_after = story.share_on_tag(mended, data.tagged)
+    fixed = copy.deepcopy(xdnn)
+    _train(output, fixed, data, 6, story.WEIGHT, "training with a prior on the tag")
+    after = story.accuracy(fixed, data)
+    share_after = story.share_on_tag(fixed, data.tagged)
     _say_accuracy(console, after, f"{share_after:.1f} % of the attribution lies on the tag")
 
     result = story.Result(
@@ -104,8 +104,8 @@ def _tell(output: Output, out: Path, seed: int, images: int) -> None:
     )
     numbers = write_atomically(out / "demo.json", (json_format.dumps(result.to_dict(), indent=2) + "\n").encode())
     with replacing(out / "attributions.safetensors") as building:
-        story.save_attributions(building, data, {"before": xdnn, "after": mended})
-    report = demo_report(result, data, certificate, conversion, before=xdnn, after=mended).write(out / "report.html")
+        story.save_attributions(building, data, {"before": xdnn, "after": fixed})
+    report = demo_report(result, data, certificate, conversion, before=xdnn, after=fixed).write(out / "report.html")
     console.print(f"[bold]Open {report}[/] for the pictures. Numbers and arrays are beside it.")
     output.answer(result.to_dict() | {"files": {"report": str(report), "numbers": str(numbers)}})
 
