@@ -160,5 +160,5 @@ def documented_files(tmp_path_factory):
     (here / "reviews.csv").write_text("review\na wonderful film\na bad film\n")
     rows = [f"{i},{30 + i % 7},{['f', 'm'][i % 2]},{1 + i % 3},{['ill', 'well'][i % 2]}" for i in range(40)]
     (here / "patients.csv").write_text("\n".join(["id,age,sex,counts,outcome", *rows]) + "\n")
-    (here / "new-patients.csv").write_text("age,sex\n50,f\n60,m\n")
+    (here / "new-patients.csv").write_text("age,sex,counts\n50,f,1\n60,m,2\n")
     return here
