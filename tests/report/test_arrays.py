@@ -14,12 +14,6 @@ def test_any_dtype_and_a_graph_are_read(dtype):
     assert to_array(values).tolist() == [[1, 1], [1, 1]]
 
 
-def test_channels_are_summed_or_averaged():
-    values = torch.arange(12.0).reshape(3, 2, 2)
-    assert np.array_equal(to_map(values), values.sum(0).numpy())
-    assert np.array_equal(to_map(values, "mean"), values.mean(0).numpy())
-
-
 def test_a_batch_and_a_list_are_the_same():
     batch = torch.randn(3, 2, 4, 4)
     assert all(np.array_equal(a, b) for a, b in zip(to_maps(batch), to_maps(list(batch)), strict=True))
@@ -56,7 +50,6 @@ def test_colours_end_at_the_percentile_unless_that_is_zero():
         (lambda: to_array([1.0, float("nan")]), NotFiniteError, "1 of 2"),
         (lambda: to_array([]), InputError, "no elements"),
         (lambda: to_map(torch.ones(3)), InputError, r"\(3,\)"),
-        (lambda: to_map(torch.ones(1, 2, 2), "max"), ConfigurationError, "max"),
         (lambda: to_maps(3.0), InputError, "float"),
         (lambda: to_image(torch.ones(1, 1, 1, 1)), InputError, "image"),
         (lambda: colour_end([np.ones(2)], 0), ConfigurationError, "clip"),

@@ -55,8 +55,8 @@ def test_the_colour_bar_of_an_overlay_has_exactly_the_colours_of_its_picture():
 
 
 def test_the_figure_states_clipping_channels_and_windows():
-    note = heatmap(torch.randn(3, 130, 140), clip=90, channels="mean").get_supxlabel().replace("\n", " ")
-    for words in ("90th percentile", "mean over channels", "sums over 8 × 8 pixels"):
+    note = heatmap(torch.randn(3, 130, 140), clip=90).get_supxlabel().replace("\n", " ")
+    for words in ("90th percentile", "sum over channels", "sums over 8 × 8 pixels"):
         assert words in note
 
 

@@ -3,7 +3,7 @@
 import base64
 import io
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -15,7 +15,6 @@ from axiograd.errors import ConfigurationError, InputError, NotFiniteError
 from axiograd.report.colours import CLIP
 
 Array: TypeAlias = NDArray[np.float64]
-Channels: TypeAlias = Literal["sum", "mean"]
 
 #: Images of at least so many pixels a side are photos: signs of neighbours cancel, and sums over windows show more.
 PHOTO, WINDOW = 128, 8
@@ -37,17 +36,15 @@ def to_array(values: Any, what: str = "attribution") -> Array:
     return array
 
 
-def to_map(values: Any, channels: Channels = "sum") -> Array:
-    """One number per pixel, [height, width]; the channels of [channels, height, width] are summed or averaged.
+def to_map(values: Any) -> Array:
+    """One number per pixel, [height, width]; the channels of [channels, height, width] are summed.
 
-    >>> to_map(torch.ones(3, 2, 2)).tolist(), to_map(torch.ones(3, 2, 2), "mean").tolist()
-    ([[3.0, 3.0], [3.0, 3.0]], [[1.0, 1.0], [1.0, 1.0]])
+    >>> to_map(torch.ones(3, 2, 2)).tolist()
+    [[3.0, 3.0], [3.0, 3.0]]
     """
-    if channels not in {"sum", "mean"}:
-        raise ConfigurationError(f"channels={channels!r}: expected 'sum' or 'mean'.")
     array = to_array(values)
     if array.ndim == _PICTURE:
-        return np.asarray(array.sum(0) if channels == "sum" else array.mean(0), dtype=np.float64)
+        return np.asarray(array.sum(0))
     if array.ndim != _MAP:
         raise InputError(f"A heatmap needs [height, width] or [channels, height, width], got shape {array.shape}.")
     return array
@@ -82,9 +79,9 @@ def window_for(shape: Sequence[int], pool: int | None) -> int:
     return pool
 
 
-def to_maps(values: Any, channels: Channels = "sum") -> list[Array]:
+def to_maps(values: Any) -> list[Array]:
     """A list of maps of one attribution, a batch [batch, channels, height, width], or a sequence of attributions."""
-    return [to_map(v, channels) for v in separate(values)]
+    return [to_map(v) for v in separate(values)]
 
 
 def separate(values: Any) -> list[Any]:

@@ -10,7 +10,6 @@ from axiograd.errors import ConfigurationError, InputError
 from axiograd.report import canvas
 from axiograd.report.arrays import (
     Array,
-    Channels,
     colour_end,
     in_windows,
     separate,
@@ -48,12 +47,10 @@ def heatmap(
     kind: Kind = "signed",
     scale: Scale = "shared",
     clip: float = CLIP,
-    channels: Channels = "sum",
     pool: int | None = None,
     titles: Sequence[str] = (),
     title: str | None = None,
     note: str = "",
-    columns: int | None = None,
     path: canvas.Destination = None,
 ) -> Any:
     """Attributions as colours, blue below zero and orange above, with one colour bar; a batch becomes a grid.
@@ -67,7 +64,7 @@ def heatmap(
     >>> len(figure.axes)  # four maps and their colour bar
     5
     """
-    maps, window = _windowed(attribution, channels, pool)
+    maps, window = _windowed(attribution, pool)
     images = None if image is None else _images(image, maps)
     if kind == "overlay" and images is None:
         raise ConfigurationError("kind='overlay' tints an image: pass image=…, or use kind='signed'.")
@@ -79,9 +76,9 @@ def heatmap(
     for i, (values, name) in enumerate(zip(maps, names, strict=True)):
         picture = None if images is None else images[i]
         panels += [_Panel(None, picture, name), _Panel(values)] if paired else [_Panel(values, picture, name)]
-    wide = (2 if paired else 1) * (columns or min(len(maps), _WIDEST // 2 if paired else _WIDEST))
+    wide = (2 if paired else 1) * min(len(maps), _WIDEST // 2 if paired else _WIDEST)
     rows = [panels[start : start + wide] for start in range(0, len(panels), wide)]
-    return canvas.save(_figure(rows, kind, scale, clip, title, [_how(channels, window), note]), path)
+    return canvas.save(_figure(rows, kind, scale, clip, title, [_how(window), note]), path)
 
 
 def compare(
@@ -91,7 +88,6 @@ def compare(
     kind: Kind = "signed",
     scale: Scale = "per-image",
     clip: float = CLIP,
-    channels: Channels = "sum",
     pool: int | None = None,
     titles: Sequence[str] = (),
     title: str | None = None,
@@ -108,7 +104,7 @@ def compare(
     """
     if not attributions:
         raise InputError("compare needs at least one method: {'X-Gradient': attribution, …}.")
-    columns = {name: _windowed(values, channels, pool) for name, values in attributions.items()}
+    columns = {name: _windowed(values, pool) for name, values in attributions.items()}
     window = next(iter(columns.values()))[1]
     rows: list[list[_Panel]] = []
     for name, (maps, _) in columns.items():
@@ -121,17 +117,17 @@ def compare(
     for row in rows[1:]:
         for panel in row:
             panel.above = ""
-    return canvas.save(_figure(rows, kind, scale, clip, title, [_how(channels, window), note]), path)
+    return canvas.save(_figure(rows, kind, scale, clip, title, [_how(window), note]), path)
 
 
-def _windowed(attribution: Any, channels: Channels, pool: int | None) -> tuple[list[Array], int]:
-    maps = to_maps(attribution, channels)
+def _windowed(attribution: Any, pool: int | None) -> tuple[list[Array], int]:
+    maps = to_maps(attribution)
     window = window_for(maps[0].shape, pool)
     return [in_windows(values, window) for values in maps], window
 
 
-def _how(channels: str, window: int) -> str:
-    return f"{channels} over channels" + (f" · sums over {window} × {window} pixels" if window > 1 else "")
+def _how(window: int) -> str:
+    return "sum over channels" + (f" · sums over {window} × {window} pixels" if window > 1 else "")
 
 
 def _images(image: Any, maps: Sequence[Array]) -> list[Array]:

@@ -17,7 +17,7 @@ import torch
 from axiograd._io import write_atomically
 from axiograd._version import __version__
 from axiograd.errors import InputError
-from axiograd.report.arrays import Array, Channels, data_uri, to_array, to_image, to_map, window_for, window_sums
+from axiograd.report.arrays import Array, data_uri, to_array, to_image, to_map, window_for, window_sums
 from axiograd.report.charts import Bar, Strip, bars, labelled, overview
 from axiograd.report.colours import CLIP, asset, shared_assets
 from axiograd.report.templates import render
@@ -106,15 +106,13 @@ class Report:
         baseline: str = "",
         certificate: Any = None,
         facts: Mapping[str, Any] | None = None,
-        channels: Channels = "sum",
-        clip: float = CLIP,
         max_side: int = 224,
         pool: int | None = None,
         others: Mapping[str, str] | None = None,
     ) -> None:
         self.title, self.lead, self.headline, self.command = str(title), lead, dict(headline or {}), command
         self.facts = {"model": model_name, "data": data, "baseline": baseline, **(facts or {})}
-        self.channels, self.clip, self.max_side = channels, clip, max_side
+        self.max_side = max_side
         #: The side of the windows that maps are first shown in, None for photos alone; and pages beside this one.
         self.pool, self.others = pool, dict(others or {})
         named = certificate if isinstance(certificate, Mapping) else {model_name or "model": certificate}
@@ -188,7 +186,7 @@ class Report:
 
     def _maps(self, name: str, arrays: Mapping[str, Array], image: Any, boxes: Sequence[Sequence[float]]) -> Any:
         """What is drawn of each view, and what the views of an image share."""
-        maps = {view: to_map(array, self.channels) for view, array in arrays.items()}
+        maps = {view: to_map(array) for view, array in arrays.items()}
         height, width = next(iter(maps.values())).shape
         picture = None if image is None else to_image(image)
         sizes = {each.shape for each in maps.values()} | ({picture.shape[:2]} if picture is not None else set())
@@ -223,6 +221,7 @@ class Report:
             "page.html",
             report=self,
             views=views,
+            clip=CLIP,
             overview=self._overview(),
             window=max((window_for(sample.size, self.pool) for sample in self.samples if sample.size), default=1),
             made=made,

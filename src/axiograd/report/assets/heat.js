@@ -29,9 +29,9 @@ const Heat = (() => {
   }
 
   // Where colours end: at a percentile, so that one outlier does not fade all others.
-  function limit(sums, clip = $CLIP) {
+  function limit(sums) {
     const sizes = Float64Array.from(sums, Math.abs).sort();
-    const at = (clip / 100) * (sizes.length - 1), low = Math.floor(at);
+    const at = ($CLIP / 100) * (sizes.length - 1), low = Math.floor(at);
     const found = sizes[low] + (at - low) * (sizes[Math.ceil(at)] - sizes[low]);
     return found || sizes[sizes.length - 1] || 1;
   }

@@ -4,7 +4,6 @@ const form = document.querySelector(".toolbar");
 const grid = document.querySelector(".grid");
 const cards = [...document.querySelectorAll(".grid .card")];
 const known = new Map(cards.map((card) => [card, JSON.parse(card.dataset.sample)]));
-const clip = Number(grid?.dataset.clip);
 const unpacked = new WeakMap();
 
 function settings() {
@@ -40,7 +39,7 @@ function paint(picture, { show, side, shared }) {
   picture.dataset.show = wanted;
   if (image && !image.src) image.src = row.querySelector(".original img").src;
   const alike = shared ? [...row.querySelectorAll("canvas")] : [canvas];
-  const end = Math.max(...alike.map((each) => Heat.limit(windows(each, side).sums, clip)));
+  const end = Math.max(...alike.map((each) => Heat.limit(windows(each, side).sums)));
   Heat.paint(canvas, windows(canvas, side), { overlay: wanted === "overlay", end });
   const told = picture.closest(".view").querySelector(".end");
   if (told) told.textContent = `±${number(end)}`;
