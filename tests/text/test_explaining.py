@@ -311,8 +311,10 @@ def test_a_score_that_is_not_from_the_words_says_so_first():
         model.head.bias += 100
     found = axiotext.explain(model, tokenizer, TEXTS[0])
     assert found.share_of_words < 0.5
-    assert f"; mostly not from the words, which have {found.of_words:+.3g} of it" in found.headline()
-    assert f"constants {found.constants:+.3g} = {found.score:.4g}" in found.notes()[0]
+    parts = f"{found.of_words:+.3g}", f"constants {found.constants:+.3g} = {found.score:.4g}"
+    of_words, sum_of_all = (part.replace("-", "−") for part in parts)
+    assert f"; mostly not from the words, which have {of_words} of it" in found.headline()
+    assert sum_of_all in found.notes()[0]
 
 
 # --- the model, and what is refused

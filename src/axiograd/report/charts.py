@@ -13,6 +13,8 @@ from axiograd.report.arrays import Array, to_array
 
 #: Points of an overview: more of them hide each other.
 _POINTS = 300
+#: A base that is so small a part of the values is what rounding left of zero.
+_ROUNDING = 1e-6
 #: Of the colours of an overview, for a feature's smallest and its largest value; not those of for and against.
 _LOW, _HIGH = np.array([88.0, 185.0, 160.0]), np.array([118.0, 42.0, 131.0])
 
@@ -92,6 +94,8 @@ def bars(labels: Sequence[str], numbers: Any, *, top: int = 8, base: float | Non
     [('b', 0.0, 75.0), ('a', 75.0, 25.0)]
     >>> [(bar.name, bar.value) for bar in bars(["a", "b"], [1.0, -3.0], base=4.0)]
     [('base', 4.0), ('b', -3.0), ('a', 1.0), ('score', 2.0)]
+    >>> bars(["a"], [1.0], base=-3e-8)[0].value
+    0.0
     """
     array = to_array(numbers)
     names, values = largest_first(labels, array, top)
@@ -100,6 +104,7 @@ def bars(labels: Sequence[str], numbers: Any, *, top: int = 8, base: float | Non
         kinds[-1] += " rest"
     starts = [0.0] * len(values)
     if base is not None:
+        base = base if abs(base) > _ROUNDING * np.abs(array).sum() else 0.0
         ends = (base + np.cumsum([0.0, *values])).tolist()
         names, values, kinds = ["base", *names, "score"], [base, *values, ends[-1]], ["total", *kinds, "total"]
         starts = [base, *ends]

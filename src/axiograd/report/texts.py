@@ -139,7 +139,7 @@ def _parts(explanation: Any) -> list[Bar]:
 def _says(piece: Any, explanation: Any) -> str:
     """What the pointer shows: the value, its part of the score, and the tokens of a word."""
     whole = explanation.score if explanation.beside else 0
-    part = f" ({piece.value / whole:+.1%} of {whole:.4g})" if whole else ""
+    part = f" ({piece.value / whole:+.1%} of {whole:.4g})".replace("-", "−") if whole else ""
     words = f"{piece.text.strip()} {plain(piece.value, signed=True)}{part}"
     inside = [t for t in explanation.tokens if t.kind == "text" and piece.start <= t.start and t.end <= piece.end]
     if piece.kind == "text" and len(inside) > 1:

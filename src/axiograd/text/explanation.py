@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from axiograd._notebook import drawn_by, shown_by
@@ -20,10 +20,6 @@ class Piece:
     kind: Kind = "text"
     start: int = 0
     end: int = 0
-
-    def plus(self, value: float) -> Piece:
-        """The same piece, with more."""
-        return replace(self, value=self.value + value)
 
 
 @dataclass(frozen=True)
@@ -87,19 +83,20 @@ class TextExplanation:
         rather = f" rather than {self.versus}" if self.versus is not None else ""
         sure = "" if self.probability is None else f", probability {self.probability:.1%}"
         where = f" at {self.at!r}" if self.at is not None else ""
-        said = f"{self.target}{rather}{where}: score {self.score:.4g}{sure}"
+        said = f"{self.target}{rather}{where}: score {_number(self.score)}{sure}"
         if self.beside and self.share_of_words < 1 / 2:
-            said += f"; mostly not from the words, which have {self.of_words:+.3g} of it"
+            said += f"; mostly not from the words, which have {_signed(self.of_words)} of it"
         return said
 
     def notes(self) -> list[str]:
         """Notes for the reader: the sum, the method, and what the model did not read."""
         found = [self.method]
         if self.beside:
-            parts = [f"words {self.of_words:+.3g}"]
+            parts = [f"words {_signed(self.of_words)}"]
             if any(token.kind == "special" for token in self.tokens):
-                parts.append(f"special tokens {self.special:+.3g}")
-            found = [f"{', '.join(parts)}, {self.beside} {self.constants:+.3g} = {self.score:.4g}", self.method]
+                parts.append(f"special tokens {_signed(self.special)}")
+            parts.append(f"{self.beside} {_signed(self.constants)} = {_number(self.score)}")
+            found = [", ".join(parts), self.method]
         if any(word.kind == "outside" for word in self.words):
             found.append("the model did not read what is struck out")
         return found
@@ -110,7 +107,7 @@ class TextExplanation:
 
     def __str__(self) -> str:
         top = sorted(self.words, key=lambda word: -abs(word.value))[:5]
-        return f"{self.headline()} ({', '.join(f'{word.text} {word.value:+.3g}' for word in top)})"
+        return f"{self.headline()} ({', '.join(f'{word.text} {_signed(word.value)}' for word in top)})"
 
 
 class TextExplanations(tuple[TextExplanation, ...]):
@@ -119,3 +116,11 @@ class TextExplanations(tuple[TextExplanation, ...]):
     __slots__ = ()
     _repr_html_ = shown_by("texts_html", "texts")
     __rich__ = drawn_by("texts_rich", "texts")
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}".replace("-", "−")
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.3g}".replace("-", "−")

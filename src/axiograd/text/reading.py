@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -127,7 +128,7 @@ class Texts:
                 start, value = before.start, before.value + value
             words.append(Piece(text[start : token.end], value, "text", start, token.end))
         if waiting and words:
-            words.append(words.pop().plus(waiting))
+            words[-1] = replace(words[-1], value=words[-1].value + waiting)
         first, end = (words[0].start, words[-1].end) if words else (0, 0)
         ends = [Piece(text[a:b], 0.0, "outside", a, b) for a, b in ((0, first), (end, len(text)))]
         unread, unread_after = ([piece] if piece.text.strip() else [] for piece in ends)
