@@ -6,7 +6,7 @@ alone: weights are constants of an exported graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -25,9 +25,9 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     (True, False)
     """
     theirs = {op: how for op, how in decomposition_table.items() if "backward" in str(op) and str(op)[:5] == "aten."}
-    # Left as it is, it would make PyTorch's exporter trace the whole graph once more.
-    theirs |= {op: decomposition_table[op] for op in (aten.rsub.Scalar, aten.rsub.Tensor)}
-    return {**theirs, **_OWN, aten._safe_softmax.default: safe_softmax}  # noqa: SLF001
+    # The first two would make PyTorch's exporter trace the whole graph once more; ONNX lacks the third.
+    others = aten.rsub.Scalar, aten.rsub.Tensor, aten._safe_softmax.default  # noqa: SLF001
+    return theirs | {op: decomposition_table[op] for op in others} | _OWN
 
 
 def write_plainly(graph: fx.Graph) -> None:
@@ -45,12 +45,6 @@ def write_plainly(graph: fx.Graph) -> None:
             with graph.inserting_before(node):
                 wide = graph.call_function(aten.expand_as.default, (source, into))
             node.target, node.args = aten.type_as.default, (wide, into)
-
-
-def safe_softmax(x: Tensor, dim: int, dtype: torch.dtype | None = None) -> Tensor:
-    """Softmax, and zeros instead of NaN where everything is masked."""
-    nothing = (x == -torch.inf).all(dim, keepdim=True)
-    return torch.where(nothing, 0.0, torch.softmax(x, dim, dtype=dtype))
 
 
 def convolution_backward(
@@ -190,12 +184,9 @@ def nearest_backward(
     grad: Tensor, _out: Any, shape: Sequence[int], *scales: float | None, middle: bool = False
 ) -> Tensor:
     """The transpose of copying pixel ⌊o·s⌋ (or ⌊(o + ½)·s⌋) to o."""
-    n = len(shape) - 2
-    for axis in range(-n, 0):
-        size, out = shape[axis], grad.shape[axis]
-        scale = scales[axis] if len(scales) == n else None
+    for axis, size, out, step in _resized(grad, shape, scales):
         o = torch.arange(out, dtype=torch.float32, device=grad.device) + (0.5 if middle else 0.0)
-        taken = torch.clamp_max((o * (size / out if scale is None else 1 / scale)).floor(), size - 1)
+        taken = torch.clamp_max((o * step).floor(), size - 1)
         at = torch.arange(size, dtype=taken.dtype, device=grad.device)
         grad = _along(grad, (taken[:, None] == at).to(grad.dtype), axis)
     return grad
@@ -205,19 +196,27 @@ def linear_backward(
     grad: Tensor, _out: Any, shape: Sequence[int], align_corners: bool, *scales: float | None
 ) -> Tensor:
     """The transpose of linear interpolation: pixel i counts max(0, 1 − |o′ − i|) at the place o′ of o in the source."""
-    n = len(shape) - 2
-    for axis in range(-n, 0):
-        size, out = shape[axis], grad.shape[axis]
-        scale = scales[axis] if len(scales) == n else None
+    for axis, size, out, step in _resized(grad, shape, scales):
         o = torch.arange(out, dtype=grad.dtype, device=grad.device)
         if align_corners:
             place = o * ((size - 1) / (out - 1) if out > 1 else 0.0)
         else:
-            place = torch.clamp_min((o + 0.5) * (size / out if scale is None else 1 / scale) - 0.5, 0.0)
+            place = torch.clamp_min((o + 0.5) * step - 0.5, 0.0)
         place = torch.clamp_max(place, size - 1)
         at = torch.arange(size, dtype=grad.dtype, device=grad.device)
         grad = _along(grad, torch.clamp_min(1 - (place[:, None] - at).abs(), 0.0), axis)
     return grad
+
+
+def _resized(
+    grad: Tensor, shape: Sequence[int], scales: Sequence[float | None]
+) -> Iterator[tuple[int, int, int, float]]:
+    """Each axis of space, its sizes before and after, and the step in the source per pixel of the result."""
+    n = len(shape) - 2
+    for axis in range(-n, 0):
+        size, out = shape[axis], grad.shape[axis]
+        scale = scales[axis] if len(scales) == n else None
+        yield axis, size, out, size / out if scale is None else 1 / scale
 
 
 def replication_backward(grad: Tensor, x: Tensor, padding: Sequence[int]) -> Tensor:

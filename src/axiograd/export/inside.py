@@ -32,13 +32,10 @@ def with_preprocessing(
     """
     tools = require_onnx()
     version = next(each.version for each in proto.opset_import if not each.domain)
-    graph = tools.parser.parse_graph(_text(how))
+    graph = tools.parser.parse_graph(_text(how, contrast=contrast))
     opset = [tools.helper.make_opsetid("", version)]
     first = tools.helper.make_model(graph, opset_imports=opset, ir_version=proto.ir_version)
-    tools.checker.check_model(first)
     _check_pixels(first, how)
-    if contrast:
-        first = _with_contrast(first)
     _name_prepared(proto, how)
     first = tools.compose.add_prefix(first, "prepare/", rename_inputs=False, rename_outputs=False)
     merged: Any = tools.compose.merge_models(first, proto, io_map=[("prepared", joint.inputs[0][0])])
@@ -74,18 +71,7 @@ def check_fit(how: Preprocess, features: Sequence[Tensor], *, sizes: bool) -> No
         )
 
 
-def _with_contrast(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A last step, prepared · contrast."""
-    tools = require_onnx()
-    graph = model.graph
-    graph.node[-1].output[0] = "full"
-    graph.node.append(tools.helper.make_node("Mul", ["full", "contrast"], ["prepared"]))
-    graph.input.append(tools.helper.make_tensor_value_info("contrast", tools.TensorProto.FLOAT, [1]))
-    tools.checker.check_model(model)
-    return model
-
-
-def _text(how: Preprocess) -> str:
+def _text(how: Preprocess, *, contrast: bool = False) -> str:
     """The steps in ONNX's own notation; on bytes, with exclude_outside, Resize gives what Pillow gives, but for
     its rounding."""
     lines = ["chw = Transpose <perm = [0, 3, 1, 2]> (image)"]
@@ -144,10 +130,14 @@ def _text(how: Preprocess) -> str:
         f"factor = Constant <value = float[1, 3, 1, 1] {{{', '.join(f'{v:.9g}' for v in factor)}}}> ()",
         f"shift = Constant <value = float[1, 3, 1, 1] {{{', '.join(f'{v:.9g}' for v in shift)}}}> ()",
         "bright = Mul (values, factor)",
-        "prepared = Sub (bright, shift)",
+        f"{'full' if contrast else 'prepared'} = Sub (bright, shift)",
     ]
+    given = "uint8[batch, height, width, 3] image"
+    if contrast:
+        lines.append("prepared = Mul (full, contrast)")
+        given += ", float[1] contrast"
     body = "\n".join(lines)
-    return f"prepare (uint8[batch, height, width, 3] image) => (float[batch, 3, rows, columns] prepared) {{\n{body}\n}}"
+    return f"prepare ({given}) => (float[batch, 3, rows, columns] prepared) {{\n{body}\n}}"
 
 
 def _check_pixels(proto: onnx.ModelProto, how: Preprocess) -> None:
@@ -159,7 +149,9 @@ def _check_pixels(proto: onnx.ModelProto, how: Preprocess) -> None:
     for height, width in _SIZES:
         coarse = generator.integers(0, 256, (height // 8 + 2, width // 8 + 2, 3), dtype=np.uint8)
         image: Any = pillow().fromarray(coarse).resize((width, height))
-        found = run({"image": torch.from_numpy(np.asarray(image).copy())[None]})["prepared"][0]
+        found = run({"image": torch.from_numpy(np.asarray(image).copy())[None], "contrast": torch.ones(1)})["prepared"][
+            0
+        ]
         expected = how(image)
         if found.shape != expected.shape or float((found - expected).abs().max()) > LEVELS * level:
             raise ExportError(

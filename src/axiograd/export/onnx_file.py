@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from axiograd.errors import ExportError, MissingExtraError, StorageError
+from axiograd._extras import optional
+from axiograd.errors import ExportError, StorageError
 from axiograd.export.card import KEY, Card, Signature
 from axiograd.export.checking import Runner
 from axiograd.export.joint import Joint
@@ -26,14 +27,8 @@ _OPERATOR = re.compile(r"target=torch\.ops\.(\w+\.\w+)")
 
 
 def require_onnx() -> Any:
-    """The three packages, or `MissingExtraError`."""
-    for package in ("onnx", "onnxscript", "onnxruntime"):
-        try:
-            __import__(package)
-        except ImportError as error:
-            raise MissingExtraError(package, "export", "an ONNX file") from error
-    import onnx
-
+    """onnx, where what it is written and run with is installed too, or `MissingExtraError`."""
+    onnx, *_ = (optional(package, "export", "an ONNX file") for package in ("onnx", "onnxscript", "onnxruntime"))
     return onnx
 
 
@@ -60,9 +55,7 @@ def to_onnx(joint: Joint) -> onnx.ModelProto:
         value.name = name
     proto: onnx.ModelProto = made.model_proto
     del proto.graph.value_info[:]  # runtimes infer them
-    for value, (_, _, sizes) in zip(
-        (*proto.graph.input, *proto.graph.output), joint.inputs + joint.outputs, strict=True
-    ):
+    for value, (_, _, sizes) in zip((*proto.graph.input, *proto.graph.output), ours, strict=True):
         for dim, size in zip(value.type.tensor_type.shape.dim, sizes, strict=True):
             if isinstance(size, str):
                 dim.dim_param = size  # not the tracer's symbol
