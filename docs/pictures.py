@@ -22,11 +22,11 @@ from torch import Tensor, nn
 
 from axiograd import AttributionLoss, IntegratedGradients, XGradient, priors, report
 from axiograd.datasets import TensorData, shapes
-from axiograd.report.colours import LINES, overlay
+from axiograd.report.colours import overlay
 from experiments import photos
 
 FOLDER = Path(__file__).parent / "pictures"
-WITHOUT, WITH, SHADE = "#6b6f76", LINES[1], "#dfe8f1"
+WITHOUT, WITH, SHADE = "#6b6f76", "#e06a10", "#dfe8f1"
 BOX = "#111111"
 IMAGES, EPOCHS, BATCH, FEW = 1600, 10, 50, 100
 SHOWN = 2  # images per picture

@@ -71,17 +71,15 @@ def note_figure(figure: Any, notes: Iterable[str]) -> None:
         write_text(figure.supxlabel(wrapped, fontsize=SMALL, color=QUIET))
 
 
-def plain_chart(axes: Any, *, x_label: str = "", y_label: str = "", grid: str = "y") -> None:
-    """Thin rules, no box."""
+def plain_chart(axes: Any, x_label: str) -> None:
+    """Bars to the right and left: thin rules, no box."""
     for side, spine in axes.spines.items():
         spine.set_visible(side in {"left", "bottom"})
         spine.set_color(RULE)
     axes.tick_params(labelsize=SMALL, colors=QUIET, length=2.5, width=0.6)
-    axes.grid(visible=True, axis=grid, color=RULE, linewidth=0.5)
+    axes.grid(visible=True, axis="x", color=RULE, linewidth=0.5)
     axes.set_axisbelow(True)
-    for label, setter in ((x_label, axes.set_xlabel), (y_label, axes.set_ylabel)):
-        if label:
-            write_text(setter(label, fontsize=NORMAL, color=INK))
+    write_text(axes.set_xlabel(x_label, fontsize=NORMAL, color=INK))
 
 
 def picture_axes(axes: Any) -> None:

@@ -31,8 +31,6 @@ CLIP = 99.5
 
 #: Bars for and against.
 POSITIVE, NEGATIVE = "#d9691a", "#2a72b5"
-#: Lines of one chart, in this order; chosen to differ in lightness too, so that a grey print keeps them apart.
-LINES: tuple[str, ...] = ("#135fa7", "#e06a10", "#3f8f6b", "#7a4fa3", "#6b6f76", "#c2a31d", "#b8336a", "#35b5c4")
 
 
 def _rgb(colour: str) -> tuple[int, int, int]:

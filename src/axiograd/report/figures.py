@@ -246,7 +246,7 @@ def feature_bars(
     for tick in axes.get_yticklabels():
         canvas.write_text(tick)
     axes.axvline(0, color=canvas.QUIET, linewidth=0.7)
-    canvas.plain_chart(axes, x_label="mean |attribution|" if averaged else "attribution", grid="x")
+    canvas.plain_chart(axes, "mean |attribution|" if averaged else "attribution")
     axes.tick_params(axis="y", labelsize=canvas.NORMAL, labelcolor=canvas.INK, length=0)
     words = [plain(value, signed=not averaged) for value in shown]
     axes.bar_label(bars, words, padding=3, fontsize=canvas.SMALL, color=canvas.QUIET)

@@ -22,8 +22,6 @@ from axiograd.report.charts import Bar, Strip, bars, labelled, overview
 from axiograd.report.colours import CLIP, asset, shared_assets
 from axiograd.report.templates import render
 
-#: The view of a sample that is given one attribution without a name.
-ONLY = "attribution"
 #: Of a byte with a sign.
 LEVELS = 127
 #: Bars of a row in the gallery, and samples of a table from which on it has an overview.
@@ -160,7 +158,9 @@ class Report:
         are (left, top, right, bottom) in pixels, outlined in the picture. What is ``featured`` is also shown at the
         top, all views side by side.
         """
-        named: dict[str, Any] = dict(attributions) if isinstance(attributions, Mapping) else {ONLY: attributions}
+        named: dict[str, Any] = (
+            dict(attributions) if isinstance(attributions, Mapping) else {"attribution": attributions}
+        )
         if not named:
             raise InputError(f"Sample {name!r} has no attribution: pass one, or {{'method': attribution, …}}.")
         arrays = {view: to_array(a, f"attribution {view!r} of sample {name!r}") for view, a in named.items()}

@@ -8,7 +8,7 @@ from axiograd._extras import optional
 from axiograd._names import visible
 from axiograd.homogeneity.certificate import grouped, summary
 from axiograd.report.charts import plain
-from axiograd.report.colours import asset, shared_assets
+from axiograd.report.colours import asset
 
 _CODE = re.compile(r"`([^`]+)`")
 
@@ -40,12 +40,9 @@ def _environment() -> Any:
         lstrip_blocks=True,
     )
     environment.filters |= {"plain": plain, "code": _code, "signed": lambda value: plain(value, signed=True)}
-    environment.globals |= {"grouped": grouped, "summary": summary, "zip": zip}
-    environment.globals |= {"files": {**shared_assets(), **{name: asset(name) for name in _FILES}}}
+    style = "".join(asset(name) for name in ("palette.css", "macros.css", "report.css"))
+    environment.globals |= {"grouped": grouped, "summary": summary, "zip": zip, "style": style}
     return environment
-
-
-_FILES = ("macros.css", "report.css", "report.js")
 
 
 def _seen(value: Any) -> Any:

@@ -116,9 +116,9 @@ def _view(explanation: Any) -> dict[str, Any]:
         style = f"background:{back};color:{front}" if coloured else ""
         says = _says(piece, explanation) if coloured else ""
         words.append({"text": piece.text, "kind": piece.kind, "style": style, "says": says})
-    headline, _, warning = explanation.headline().partition("; ")
+    warning = explanation.warning
     return {
-        "headline": headline,
+        "headline": explanation.headline().removesuffix(f"; {warning}"),
         "warning": warning[:1].upper() + warning[1:],
         "words": words,
         "notes": explanation.notes(),

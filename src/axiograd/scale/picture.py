@@ -66,5 +66,5 @@ def _bars(comparison: Comparison) -> Any:
         canvas.write_text(text)
     axes.invert_yaxis()
     axes.axvline(0, color=canvas.QUIET, linewidth=0.6)
-    canvas.plain_chart(axes, x_label="t of after − before", grid="x")
+    canvas.plain_chart(axes, "t of after − before")
     return figure

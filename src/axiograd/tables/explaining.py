@@ -120,9 +120,7 @@ def explain(
     inputs = schema.encode(data).to(like_of(model))
     if "references" in options:
         options["references"] = schema.encode(options["references"]).to(inputs)
-    if isinstance(method, str):
-        method = find_method(method).build(model, **options)
-    attribution = method if isinstance(method, Attribution) else method(model, **options)
+    attribution = method if isinstance(method, Attribution) else find_method(method).build(model, **options)
     names = schema.classes
 
     def scores(rows: Tensor) -> Tensor:

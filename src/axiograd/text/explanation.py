@@ -84,9 +84,13 @@ class TextExplanation:
         sure = "" if self.probability is None else f", probability {self.probability:.1%}"
         where = f" at {self.at!r}" if self.at is not None else ""
         said = f"{self.target}{rather}{where}: score {_number(self.score)}{sure}"
-        if self.beside and self.share_of_words < 1 / 2:
-            said += f"; mostly not from the words, which have {_signed(self.of_words)} of it"
-        return said
+        return f"{said}; {self.warning}" if self.warning else said
+
+    @property
+    def warning(self) -> str:
+        """That the words are the smaller part of the score, or nothing."""
+        small = self.beside and self.share_of_words < 1 / 2
+        return f"mostly not from the words, which have {_signed(self.of_words)} of it" if small else ""
 
     def notes(self) -> list[str]:
         """Notes for the reader: the sum, the method, and what the model did not read."""
