@@ -16,8 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from axiograd import AttributionLoss, ExpectedGradients, InputXGradient, IntegratedGradients, XGradient
-from axiograd.datasets import TensorData, box_masks, shapes, tiny_imagenet
-from axiograd.metrics import energy_inside
+from axiograd.datasets import TensorData, shapes, tiny_imagenet
+from axiograd.metrics import boxes_to_masks, energy_inside
 from axiograd.priors import Energy
 from experiments import lab, loops
 
@@ -49,7 +49,7 @@ def images(quick: bool) -> tuple[TensorData, TensorData]:
 def tiny(split: str) -> TensorData:
     """Tiny ImageNet, its boxes as masks of what is inside."""
     data = tiny_imagenet(split).load()
-    return replace(data, masks=box_masks(data.boxes, *data.inputs.shape[-2:]), boxes=None)
+    return replace(data, masks=boxes_to_masks(data.boxes, *data.inputs.shape[-2:])[:, None], boxes=None)
 
 
 def network(classes: int, size: int, *, homogeneous: bool) -> nn.Sequential:

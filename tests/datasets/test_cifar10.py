@@ -1,12 +1,10 @@
-"""CIFAR-10 as folders and as binary batches, which hold the same images."""
+"""CIFAR-10 from its binary batches."""
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 
 from axiograd.datasets import cifar10
-from axiograd.datasets.sources import CIFAR10_NAMES as NAMES
 from axiograd.errors import DataMissingError, StorageError
 
 
@@ -14,17 +12,6 @@ from axiograd.errors import DataMissingError, StorageError
 def images():
     pixels = np.random.default_rng(0).integers(0, 256, (10, 32, 32, 3), dtype=np.uint8)
     return pixels, np.arange(10)
-
-
-def test_folders(images, tmp_path):
-    for pixels, label in zip(*images, strict=True):
-        for split in ("train", "test"):
-            folder = tmp_path / "cifar10" / split / NAMES[label]
-            folder.mkdir(parents=True)
-            Image.fromarray(pixels).save(folder / "0.png")
-    data = cifar10("train", tmp_path)
-    assert data.targets.tolist() == list(range(10))
-    torch.testing.assert_close(data.inputs, torch.from_numpy(images[0]).permute(0, 3, 1, 2) / 255)
 
 
 def test_binary_batches(images, tmp_path):

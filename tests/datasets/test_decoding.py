@@ -83,10 +83,9 @@ def test_numbers_of_unknown_range_are_refused(tmp_path):
             decode(tmp_path / name)
 
 
-@pytest.mark.parametrize("size", [(10_000, 9_000), (20_000, 10_000)])  # what Pillow warns of, and what it refuses
-def test_huge_images_are_refused(tmp_path, size):
+def test_huge_images_are_refused(tmp_path):
     (tmp_path / "a").mkdir()
-    Image.new("1", size).save(tmp_path / "a" / "a.png")
+    Image.new("1", (20_000, 10_000)).save(tmp_path / "a" / "a.png")
     with pytest.raises(DamagedImageError, match=r"pixels"):
         decode(tmp_path / "a" / "a.png")
     Image.fromarray(PIXELS).save(tmp_path / "a" / "b.png")

@@ -5,8 +5,9 @@ import pytest
 import torch
 from PIL import Image
 
-from axiograd.datasets import box_masks, tiny_imagenet
+from axiograd.datasets import tiny_imagenet
 from axiograd.errors import DataMissingError
+from axiograd.metrics import boxes_to_masks
 
 
 def test_twenty_classes_with_boxes():
@@ -23,7 +24,7 @@ def test_twenty_classes_with_boxes():
     loaded = data.load([0, 999])
     assert loaded.inputs.shape == (2, 3, 64, 64)
     assert torch.equal(loaded.boxes, data.boxes[[0, 999]])
-    masks = box_masks(data.boxes, 64, 64)
+    masks = boxes_to_masks(data.boxes, 64, 64)[:, None]
     x0, y0, x1, y1 = data.boxes.T
     assert torch.equal(masks.sum((1, 2, 3)), (x1 - x0) * (y1 - y0))
 

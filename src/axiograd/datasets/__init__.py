@@ -14,7 +14,6 @@ from axiograd.datasets.images import (
 from axiograd.datasets.pictures import marked as marked
 from axiograd.datasets.sources import (
     Entry as Entry,
-    box_masks as box_masks,
     catalogue as catalogue,
     cifar10 as cifar10,
     fashion_mnist as fashion_mnist,

@@ -2,7 +2,6 @@
 
 import io
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,14 +12,12 @@ import torch
 from torch import Tensor
 
 from axiograd._extras import optional
-from axiograd.errors import DataMissingError, InputError, StorageError
+from axiograd.errors import DataMissingError, StorageError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 SIXTEEN_BITS = 65_535
-#: Pixels of the largest image after its short side was brought to size: a strip of 1 × 100,000 would fill the memory.
-LARGEST_RESIZED = 50_000_000
 _RGB = 3
 
 Triple = tuple[float, ...]
@@ -163,11 +160,6 @@ def resize_short_side(image: "Image", short: int, resampling: Any = None) -> "Im
     """The image with its shorter side at `short` pixels, by default bilinear with antialiasing."""
     width, height = image.size
     size = (short, short * height // width) if width <= height else (short * width // height, short)
-    if size[0] * size[1] > LARGEST_RESIZED:
-        raise InputError(
-            f"an image of {width:,} × {height:,} pixels would have {size[0]:,} × {size[1]:,} with a short side of "
-            f"{short}: crop it first."
-        )
     how = pillow().Resampling.BILINEAR if resampling is None else resampling
     resized: Image = image if size == image.size else image.resize(size, how)
     return resized
@@ -214,22 +206,18 @@ def decode(source: "Path | bytes") -> "Image":
     from PIL import ImageOps
 
     try:
-        with warnings.catch_warnings():
-            # What Pillow takes for a decompression bomb is more than 89 million pixels.
-            warnings.simplefilter("error", pillow().DecompressionBombWarning)
-            with pillow().open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
-                frames = getattr(image, "n_frames", 1)
-                if frames > 1 and image.format != "MPO":  # a phone's, whose second picture is not looked at
-                    raise ValueError(f"it holds {frames} frames, not one picture; save the one that is meant.")
-                return as_rgb(ImageOps.exif_transpose(image))
+        with pillow().open(io.BytesIO(source) if isinstance(source, bytes) else source) as image:
+            frames = getattr(image, "n_frames", 1)
+            if frames > 1 and image.format != "MPO":  # a phone's, whose second picture is not looked at
+                raise ValueError(f"it holds {frames} frames, not one picture; save the one that is meant.")
+            return as_rgb(ImageOps.exif_transpose(image))
     except FileNotFoundError as error:
         raise DataMissingError(f"there is no image {source!s}.") from error
     except damage() as error:
         name = "the image" if isinstance(source, bytes) else str(source)
         hint = "save it as JPEG, or " if name.lower().endswith((".heic", ".heif")) else ""
         raise DamagedImageError(
-            f"{name} cannot be decoded: {str(error).rstrip('.')}; {hint}leave it out (on_damaged='skip', "
-            "--skip-damaged)."
+            f"{name} cannot be decoded: {str(error).rstrip('.')}; {hint}leave it out (on_damaged='skip')."
         ) from error
 
 
@@ -253,5 +241,4 @@ def as_rgb(image: "Image") -> "Image":
 
 def damage() -> tuple[type[Exception], ...]:
     """What Pillow raises for files that are not images, are cut off, broken inside, or too large."""
-    bombs = (pillow().DecompressionBombError, pillow().DecompressionBombWarning)
-    return (OSError, SyntaxError, ValueError, EOFError, IndexError, *bombs)
+    return (OSError, SyntaxError, ValueError, EOFError, IndexError, pillow().DecompressionBombError)

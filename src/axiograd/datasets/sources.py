@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from axiograd._boxes import covered_pixels
 from axiograd._locate import cache_home, find, search_path
 from axiograd.datasets.folders import ImageFiles, Transform, image_files, image_folder
 from axiograd.datasets.images import IMAGENET, PIXELS, Augment
@@ -144,12 +143,9 @@ CIFAR10_NAMES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog",
 
 
 def cifar10(split: str = "train", root: Root = None) -> TensorData:
-    """CIFAR-10 in memory, inputs [n, 3, 32, 32] in [0, 1], from folders by class or the binary batches."""
+    """CIFAR-10 in memory, inputs [n, 3, 32, 32] in [0, 1], from its binary batches."""
     check_choice("split", split, ("train", "test"))
-    name = f"CIFAR-10 {split}"
-    entry, folder = require("cifar10", "cifar10 (binary)", root=root)
-    if entry.loader == "cifar10":
-        return image_folder(folder / split, classes=CIFAR10_NAMES, name=name).load()
+    entry, folder = require("cifar10", root=root)
     parts = []
     for file in entry.files[:5] if split == "train" else entry.files[5:]:
         # Records of one byte for the class and 3,072 for the image, channel after channel.
@@ -159,7 +155,7 @@ def cifar10(split: str = "train", root: Root = None) -> TensorData:
         parts.append(content.reshape(-1, 3073))
     records = torch.from_numpy(np.concatenate(parts))
     images = records[:, 1:].reshape(-1, 3, 32, 32).float().div_(255)
-    return TensorData(images, records[:, 0].long(), name, CIFAR10_NAMES)
+    return TensorData(images, records[:, 0].long(), f"CIFAR-10 {split}", CIFAR10_NAMES)
 
 
 def imagenet(
@@ -170,7 +166,6 @@ def imagenet(
     transform: Transform | None = None,
     classes: Sequence[str] | None = None,
     seed: int = 0,
-    on_damaged: str = "error",
 ) -> ImageFiles:
     """ImageNet by wnid: short side 256, crop 224, normalised; or, with `augment=True`, random crop and flip.
 
@@ -184,7 +179,7 @@ def imagenet(
         classes = sorted({path.name for place in places for path in place.iterdir() if path.is_dir()})
     chosen = transform or (Augment() if augment else IMAGENET)
     name = f"ImageNet {split}"
-    return image_folder(folder / split, transform=chosen, classes=classes, name=name, seed=seed, on_damaged=on_damaged)
+    return image_folder(folder / split, transform=chosen, classes=classes, name=name, seed=seed)
 
 
 @cache
@@ -223,7 +218,6 @@ def tiny_imagenet(
     classes: int = 20,
     transform: Transform = PIXELS,
     seed: int = 0,
-    on_damaged: str = "error",
 ) -> ImageFiles:
     """Tiny ImageNet, 20 or 200 classes by sorted wnid, with `boxes` [n, 4]: x0, y0, x1, y1, half-open."""
     check_choice("split", split, ("train", "val"))
@@ -247,7 +241,6 @@ def tiny_imagenet(
         name=f"{source.name} {split}",
         transform=transform,
         seed=seed,
-        on_damaged=on_damaged,
         # Those of the files include their last column and row, ours end before x1 and y1.
         boxes=corners + torch.tensor([0, 0, 1, 1]),
     )
@@ -263,14 +256,3 @@ def tiny_imagenet_classes() -> tuple[tuple[str, ...], ...]:
     named: list[tuple[str, ...]] = [()] * 200
     named[::10] = [by_wnid[wnid] for wnid in TINY_20_WNIDS]
     return tuple(named)
-
-
-def box_masks(boxes: Tensor, height: int, width: int) -> Tensor:
-    """Masks [n, 1, height, width] of boxes [n, 4], as `axiograd.metrics.boxes_to_masks`, with a channel.
-
-    >>> box_masks(torch.tensor([[1, 0, 3, 2]]), 3, 4)[0, 0].int()
-    tensor([[0, 1, 1, 0],
-            [0, 1, 1, 0],
-            [0, 0, 0, 0]], dtype=torch.int32)
-    """
-    return covered_pixels(boxes, height, width).unsqueeze(1)

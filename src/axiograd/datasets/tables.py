@@ -398,21 +398,12 @@ def read_frame(path: Path) -> Frame:
 
 
 def _read_text(path: Path) -> Frame:
-    """The names are read apart from the rows: pandas would rename one that is there twice or empty."""
     separator = "\t" if ".tsv" in path.name.lower() else ","
-    options = {"sep": separator, "header": None, "skipinitialspace": True, "encoding": "utf-8-sig"}
-    first = pandas().read_csv(path, nrows=1, dtype=str, keep_default_na=False, **options)
-    names = [name.strip() for name in first.iloc[0]]
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise StorageError(f"{path} has two columns {twice[0]!r}: give each its own name.")
-    if len(names) == 1 and ";" in names[0]:
-        raise StorageError(f"{path} separates its columns by semicolons; save it with commas, or as .tsv with tabs.")
-    if is_numeric(as_column(names)) and names != [str(i) for i in range(len(names))]:
-        raise StorageError(f"{path} has numbers in its first line ({', '.join(names[:4])} …); put the names there.")
-    frame = pandas().read_csv(path, low_memory=False, names=names, skiprows=1, **options)
+    frame = pandas().read_csv(path, sep=separator, skipinitialspace=True, encoding="utf-8-sig", low_memory=False)
     if not isinstance(frame.index, pandas().RangeIndex):  # where rows are longer than the header
-        raise StorageError(f"{path} has more cells in a row than the {len(names)} names in its first line.")
-    return frame
+        raise StorageError(f"{path} has more cells in a row than the {frame.shape[1]} names in its first line.")
+    # What pandas calls a column without a name, such as the row numbers that it writes itself.
+    return frame.rename(columns=lambda name: "" if name.startswith("Unnamed: ") else name.strip())
 
 
 def as_frame(table: Any) -> Frame:

@@ -17,8 +17,7 @@ class TensorData(Dataset[tuple[Tensor, ...]]):
     """Tensors with one row per sample; an item is (input, target) and then the mask, shortcut and box it has.
 
     `names` are those of the classes, or of a table's features. `masks` [n, 1, height, width] are true where
-    the object is, `shortcuts` where something gives the class away; `boxes` are x0, y0, x1, y1, half-open
-    as in `box_masks`.
+    the object is, `shortcuts` where something gives the class away; `boxes` are x0, y0, x1, y1, half-open.
 
     >>> data = TensorData(torch.zeros(3, 2), torch.tensor([0, 1, 0]), name="three zeros")
     >>> len(data), data[1]

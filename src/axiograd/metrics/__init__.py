@@ -1,4 +1,4 @@
-"""How good attributions are: masking curves, differences to Integrated Gradients, localisation, contrast.
+"""How good attributions are: masking curves, differences to Integrated Gradients, localisation.
 
 The classes need torchmetrics (``pip install 'axiograd[metrics]'``) and are imported when they are first named.
 """
@@ -6,10 +6,6 @@ The classes need torchmetrics (``pip install 'axiograd[metrics]'``) and are impo
 from typing import TYPE_CHECKING, Any
 
 from axiograd.metrics.agreement import Agreement as Agreement, agreement as agreement
-from axiograd.metrics.contrast import (
-    ContrastRobustness as ContrastRobustness,
-    contrast_robustness as contrast_robustness,
-)
 from axiograd.metrics.distance import (
     Convergence as Convergence,
     RelativeDifference as RelativeDifference,

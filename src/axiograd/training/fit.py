@@ -21,7 +21,6 @@ import torch
 from torch import nn
 
 from axiograd._extras import optional
-from axiograd._half_precision import require_products
 from axiograd._io import check_writable, save_tensors
 from axiograd._names import choose_from
 from axiograd._state import draws_noticed, in_mode
@@ -168,16 +167,13 @@ def _trainer(module: "TrainingModule", folder: Path | None, given: Mapping[str, 
     if module.validation is None:
         defaults["limit_val_batches"] = 0
     fixed: dict[str, Any] = {"max_epochs": module.recipe.epochs, "use_distributed_sampler": False}
-    trainer = Trainer(
+    return Trainer(
         **{**defaults, **settings},
         **fixed,
         callbacks=callbacks,
         plugins=plugins,
         enable_checkpointing=folder is not None,
     )
-    if trainer.strategy.root_device.type == "cpu":
-        require_products(trainer.precision)
-    return trainer
 
 
 def _launched() -> dict[str, int]:
