@@ -93,7 +93,7 @@ def page(name: str, result: Result) -> str:
 
 
 def markdown(table: pd.DataFrame) -> str:
-    """A table whose errors stand beside their values.
+    """A table with errors next to their values.
 
     >>> print(markdown(pd.DataFrame({"form": ["a"], "top-1": [52.84], "top-1 ±": [0.3]})))
     | form | top-1 |
@@ -163,14 +163,13 @@ def verdicts() -> str:
 
 _VERDICTS = """# Results: what reproduces, and what does not
 
-One line for each script in `experiments/`: what was measured, and what came out, compared with the paper or with what
-we claim. Each line links to its table, which names the command, seed, data, commit and versions. To repeat one, clone
-the repository and run `python -m experiments NAME`; `--quick` takes seconds on little data. ± is a standard error.
+One line for each script in `experiments/`: what was measured and what was found, compared with the paper or with our
+claims. Each line links to a table with its command, seed, data, commit and versions. To repeat it, clone the repository
+and run `python -m experiments NAME`; `--quick` takes seconds on little data. ± is a standard error.
 
-The paper's networks are AlexNet, VGG16 and ResNet-50 on ImageNet. Ours are smaller networks trained here, and
-pretrained ones converted, some measured on few images. Where a network was converted, contrast and the difference to
-Integrated Gradients follow from the conversion: a network stripped without calibration has both, and may classify
-nothing."""
+The paper's networks are AlexNet, VGG16 and ResNet-50 on ImageNet. Ours are smaller networks trained here, and converted
+pretrained ones, some measured on few images. For converted networks, the results on contrast and on the difference to
+Integrated Gradients follow from the conversion; they hold even for a stripped network that classifies nothing."""
 
 _PAGES = """```{toctree}
 :hidden:

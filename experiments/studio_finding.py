@@ -141,10 +141,10 @@ def summary(runs: pd.DataFrame, data: str) -> lab.Result:
     found = (relying["seen"] <= 10).groupby(relying["maps"]).agg(["sum", "size"])
     words = [f"{maps} {found['sum'][maps]} of {found['size'][maps]}" for maps in found.index]
     verdict = (
-        "Trainings in which a network that owes more than 5 points to the patch shows it in one of the first ten "
+        "Trainings in which a network that gains more than 5 points from the patch shows it in one of the first ten "
         f"images of the wall: {'; '.join(words)}."
     )
-    title = "Studio: finding a shortcut without being told"
+    title = "Studio: finding an unknown shortcut"
     return lab.Result(title, pd.DataFrame(rows), verdict, NOTE, data, "0 to 4")
 
 
