@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from axiograd.errors import ConfigurationError, InputError, NotFiniteError
-from axiograd.report.arrays import bounding_box, colour_end, to_array, to_image, to_map, to_maps
+from axiograd.report.arrays import bounding_box, colour_end, separate, to_array, to_image, to_map
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64, torch.int64])
@@ -16,7 +16,7 @@ def test_any_dtype_and_a_graph_are_read(dtype):
 
 def test_a_batch_and_a_list_are_the_same():
     batch = torch.randn(3, 2, 4, 4)
-    assert all(np.array_equal(a, b) for a, b in zip(to_maps(batch), to_maps(list(batch)), strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(separate(batch), separate(list(batch)), strict=True))
 
 
 def test_images_in_range_are_left_alone_and_others_stretched():
@@ -50,7 +50,7 @@ def test_colours_end_at_the_percentile_unless_that_is_zero():
         (lambda: to_array([1.0, float("nan")]), NotFiniteError, "1 of 2"),
         (lambda: to_array([]), InputError, "no elements"),
         (lambda: to_map(torch.ones(3)), InputError, r"\(3,\)"),
-        (lambda: to_maps(3.0), InputError, "float"),
+        (lambda: separate(3.0), InputError, "float"),
         (lambda: to_image(torch.ones(1, 1, 1, 1)), InputError, "image"),
         (lambda: colour_end([np.ones(2)], 0), ConfigurationError, "clip"),
     ],

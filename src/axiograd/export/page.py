@@ -26,7 +26,6 @@ from axiograd.report.colours import shared_assets
 ADDRESS = "https://registry.npmjs.org/onnxruntime-web/-/onnxruntime-web-1.30.0.tgz"
 SHA256 = "d2228df7e4616bc3348bf504ee888f3bec43789a273f0a63f3e68d203ce3bf71"
 _RUNTIME = {"ort.js": "dist/ort.wasm.bundle.min.mjs", "ort.wasm": "dist/ort-wasm-simd-threaded.wasm"}
-_ASSETS = ("index.html", "live.css", "live.js", "worker.js")
 
 
 def export_page(
@@ -72,9 +71,8 @@ def export_page(
     write_atomically(goal / "page.json", json.dumps(about, ensure_ascii=False).encode())
     for file, content in runtime.items():
         write_atomically(goal / "ort" / file, content)
-    assets = resources.files("axiograd.export") / "assets"
-    for file in _ASSETS:
-        write_atomically(goal / file, (assets / file).read_bytes())
+    for asset in (resources.files("axiograd.export") / "assets").iterdir():
+        write_atomically(goal / asset.name, asset.read_bytes())
     for file, text in shared_assets().items():
         write_atomically(goal / file, text.encode())
     return card

@@ -79,13 +79,8 @@ def window_for(shape: Sequence[int], pool: int | None) -> int:
     return pool
 
 
-def to_maps(values: Any) -> list[Array]:
-    """A list of maps of one attribution, a batch [batch, channels, height, width], or a sequence of attributions."""
-    return [to_map(v) for v in separate(values)]
-
-
 def separate(values: Any) -> list[Any]:
-    """The samples of a batch or sequence; one sample is a list of one."""
+    """The samples of a batch [batch, channels, height, width] or a sequence; one sample is a list of one."""
     if isinstance(values, Tensor | np.ndarray):
         return list(values) if values.ndim >= _BATCH else [values]
     if isinstance(values, Sequence):

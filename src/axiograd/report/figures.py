@@ -15,7 +15,7 @@ from axiograd.report.arrays import (
     separate,
     to_array,
     to_image,
-    to_maps,
+    to_map,
     window_for,
 )
 from axiograd.report.charts import labelled, largest_first, plain
@@ -121,7 +121,7 @@ def compare(
 
 
 def _windowed(attribution: Any, pool: int | None) -> tuple[list[Array], int]:
-    maps = to_maps(attribution)
+    maps = [to_map(values) for values in separate(attribution)]
     window = window_for(maps[0].shape, pool)
     return [in_windows(values, window) for values in maps], window
 

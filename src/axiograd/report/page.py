@@ -256,12 +256,8 @@ def _rows(
         labels = labelled(features, values, array.size)
         drawn[view] = {"bars": bars(labels, array.ravel(), top=_BARS, base=base if adds_up else None), "sum": total}
     first = next(iter(arrays.values())).ravel()
-    given = ["?"] * first.size if values is None else _cells(values)
+    given = ["?"] * first.size if values is None else list(values)
     return drawn, {"row": (labelled(features, None, first.size), given, first)}
-
-
-def _cells(values: Any) -> list[Any]:
-    return values.tolist() if hasattr(values, "tolist") else list(values)
 
 
 def _of_view(given: Any, view: str, views: Mapping[str, Any]) -> Any:
