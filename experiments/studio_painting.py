@@ -144,13 +144,13 @@ def summary(runs: pd.DataFrame) -> lab.Result:
         few = part[(part["painted"].isin(["5", "20"]))].iloc[-1]
         after = f"{few['accuracy']:.1f} % ({few['painted']} painted; all of them {found['all', '']:.1f})"
         words.append(f"{name} {found['none', '']:.1f} → {after}")
-    verdict = f"Accuracy where the shortcut is random, before and after one round: {'; '.join(words)}."
+    verdict = f"Accuracy where the shortcut does not help, before and after one round: {'; '.join(words)}."
     title = "Studio: fixing a shortcut by painting a few images"
     return lab.Result(title, table, verdict, NOTE, ", ".join(runs["scene"].unique()), "0 to 4")
 
 
 NOTE = """\
-Accuracy in per cent on test images whose shortcut is random; attribution on it in per cent of all, on 500 of them;
+Accuracy in per cent on test images whose shortcut does not help; attribution on it in per cent of all, on 500 of them;
 mean ± standard deviation of the seeds. The network has learnt the shortcut before. Painted are the first images of the
 studio's wall, suspicious first; one round of training with Right reasons at the studio's own strength. A wrong stroke
 is as large, at a random place. Colour MNIST: the shortcut is the digit's colour, which has no place of its own; painted

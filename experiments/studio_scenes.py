@@ -23,7 +23,7 @@ FAINT = 0.3
 
 
 class Scene(NamedTuple):
-    """Images whose shortcut tells the class, test images whose shortcut is random; pixels in [0, 1]."""
+    """Images whose shortcut tells the class, test images whose shortcut does not help; pixels in [0, 1]."""
 
     train: TensorData
     test: TensorData
