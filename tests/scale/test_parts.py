@@ -12,9 +12,9 @@ from torch import nn
 
 import axiograd
 from axiograd.datasets import TensorData
-from axiograd.errors import ConfigurationError, InputError, NotHomogeneousError, StorageError
+from axiograd.errors import InputError, NotHomogeneousError, StorageError
 from axiograd.homogeneity import Certificate
-from axiograd.scale import Attribute, Listed, NumpyFile, Regions, Statistics, Windows, tensors, write_attributions
+from axiograd.scale import Attribute, Listed, Regions, Statistics, Windows, numpy_file, tensors, write_attributions
 from support.children import processes
 from support.scale import Slow, in_child, make, source, write
 
@@ -182,9 +182,9 @@ def test_other_rows_under_the_same_name_are_refused(tmp_path):
         (tmp_path / folder).mkdir()
         np.save(tmp_path / folder / "x.npy", x.numpy())
         x[321, 1] += 1
-    write_attributions(attribute, NumpyFile(tmp_path / "c/x.npy"), tmp_path / "out")
-    with pytest.raises(StorageError, match=r"data\.sha256"):
-        write_attributions(attribute, NumpyFile(tmp_path / "d/x.npy"), tmp_path / "out")
+    write_attributions(attribute, numpy_file(tmp_path / "c/x.npy"), tmp_path / "out")
+    with pytest.raises(StorageError, match=r"data\.version"):
+        write_attributions(attribute, numpy_file(tmp_path / "d/x.npy"), tmp_path / "out")
 
 
 def test_a_model_that_is_not_homogeneous_is_refused_before_anything_is_written(tmp_path):
@@ -207,15 +207,6 @@ def test_what_is_wrong_with_all_samples_is_said_before_the_work(tmp_path):
     with pytest.raises(InputError, match="no rows"):
         write(tmp_path / "out", Listed("nothing", [], list.__getitem__))
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [({"engine": "spark"}, "plain, ray"), ({"workers": 2}, "engine='ray'"), ({"batch_size": 0}, "at least 1")],
-)
-def test_settings_that_cannot_work(tmp_path, options, words):
-    with pytest.raises(ConfigurationError, match=words):
-        write(tmp_path, **options)
 
 
 def test_rows_are_below_four_kilobytes_by_default(tmp_path):

@@ -1,4 +1,4 @@
-"""On Ray: the plain engine's files, row for row; Ray's own readers; workers that are killed."""
+"""On Ray: the files of one process, row for row; Ray's own readers; workers that are killed."""
 
 import logging
 import os
@@ -15,7 +15,7 @@ from PIL import Image
 import axiograd
 from axiograd.datasets import PIXELS
 from axiograd.errors import StorageError
-from axiograd.scale import Attribute, Windows, write_attributions
+from axiograd.scale import Attribute, Listed, Windows, write_attributions
 from support.scale import source, write
 
 pq = pytest.importorskip("pyarrow.parquet")
@@ -37,12 +37,12 @@ def cluster():
 
 
 @pytest.mark.long
-def test_both_engines_write_the_same_rows(tmp_path, cluster):
+def test_rays_workers_write_the_same_rows(tmp_path, cluster):
     samples = source(broken=(3,))
     ray.data.range(1).take_all()  # Ray Data sets up its own logging once
     levels = {name: logging.getLogger(name).level for name in ("ray", "ray.data")}
     write(tmp_path / "plain", samples)
-    write(tmp_path / "ray", samples, engine="ray", workers=2)
+    write(tmp_path / "ray", samples, workers=2)
     assert {name: logging.getLogger(name).level for name in levels} == levels
     a, b = (pq.read_table(tmp_path / name) for name in ("plain", "ray"))
     assert a.schema.equals(b.schema, check_metadata=True)
@@ -59,26 +59,17 @@ def test_both_engines_write_the_same_rows(tmp_path, cluster):
 @pytest.mark.long
 def test_an_error_of_a_worker_is_ours(tmp_path, cluster):
     with pytest.raises(StorageError, match="disk quota"):
-        write(tmp_path / "rows", Failing(source()), engine="ray", workers=1)
+        write(tmp_path / "rows", Failing(**vars(source())), workers=1)
     assert len(pq.read_table(tmp_path / "rows")) >= 8
 
 
-class Failing:
+class Failing(Listed):
     """Its third part cannot be written."""
 
-    def __init__(self, inner):
-        self.inner, self.name = inner, inner.name
-
-    def __len__(self):
-        return len(self.inner)
-
-    def read(self, start, stop):
-        if 16 <= start < 24:
+    def read(self, places):
+        if places[0] in range(16, 24):
             raise StorageError("disk quota exceeded.")
-        return self.inner.read(start, stop)
-
-    def settings(self):
-        return self.inner.settings()
+        return super().read(places)
 
 
 @pytest.mark.long
@@ -147,7 +138,7 @@ def test_a_worker_killed_at_any_moment_changes_no_row(tmp_path, cluster, trial):
 
     thread = threading.Thread(target=kill)
     thread.start()
-    write(tmp_path / "ray", SlowSource(source(120)), engine="ray", workers=2)
+    write(tmp_path / "ray", SlowSource(**vars(source(120))), workers=2)
     thread.join()
     assert killed
     a, b = (pq.read_table(tmp_path / name) for name in ("plain", "ray"))
@@ -156,21 +147,12 @@ def test_a_worker_killed_at_any_moment_changes_no_row(tmp_path, cluster, trial):
     np.testing.assert_allclose(a["total"].to_numpy(), b["total"].to_numpy(), rtol=1e-4, atol=1e-6)
 
 
-class SlowSource:
+class SlowSource(Listed):
     """Reads take a while, so that there is a moment to be killed at."""
 
-    def __init__(self, inner):
-        self.inner, self.name = inner, inner.name
-
-    def __len__(self):
-        return len(self.inner)
-
-    def read(self, start, stop):
+    def read(self, places):
         time.sleep(0.1)
-        return self.inner.read(start, stop)
-
-    def settings(self):
-        return self.inner.settings()
+        return super().read(places)
 
 
 def _of_ours(parent: int) -> bool:
@@ -189,7 +171,7 @@ def _of_ours(parent: int) -> bool:
 def test_a_worker_that_makes_another_model_writes_nothing(tmp_path, cluster):
     attribute = Attribute(unseeded)
     with pytest.raises(StorageError, match=r"sha256 .* seed what is random in the function"):
-        write_attributions(attribute, source(), tmp_path / "rows", engine="ray")
+        write_attributions(attribute, source(), tmp_path / "rows", workers=1)
     assert not list((tmp_path / "rows").glob("*.parquet"))
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from axiograd.errors import ConfigurationError, InputError, StorageError
-from axiograd.scale import Attribute, Listed, NumpyFile, ParquetFiles, write_attributions
+from axiograd.scale import Attribute, Listed, numpy_file, parquet_files, write_attributions
 
 pa = pytest.importorskip("pyarrow")
 import pyarrow.parquet as pq  # noqa: E402
@@ -38,13 +38,13 @@ def run(model, source, out, **options):
 
 def test_what_one_sample_does_is_that_rows_error(table, model, tmp_path):
     whole, nan = [1.0, 2.0, 3.0, 4.0], [float("nan")] * 4
-    found = run(model, ParquetFiles(table(x=[whole, [1.0] * 3, None, nan, whole])), tmp_path / "out")
+    found = run(model, parquet_files(table(x=[whole, [1.0] * 3, None, nan, whole])), tmp_path / "out")
     errors = pq.read_table(tmp_path / "out")["error"].to_pylist()
     assert (found.rows, found.errors) == (5, 3)
     assert errors[0] is errors[4] is None
     assert errors[1].startswith("InputError: the model does not take the shape (3,): ")
     assert "mat1 and mat2" in errors[1]
-    assert errors[2] == "there is no value"
+    assert errors[2] == "InputError: there is no value."
     assert errors[3].startswith("NotFiniteError")
 
 
@@ -60,55 +60,45 @@ def test_what_a_readers_function_raises_is_that_rows_error(model, tmp_path):
 
 def test_labels(table, model, tmp_path):
     x = [[1.0, 2.0, 3.0, 4.0]] * 3
-    assert ParquetFiles(table(x=x, label=[1.0, None, 0.0])).read(0, 3).labels == [1, None, 0]
+    run(model, parquet_files(table(x=x, label=[1.0, None, 0.0])), tmp_path / "some")
+    assert pq.read_table(tmp_path / "some")["label"].to_pylist() == [1, None, 0]
     # Words in a column that nobody named are no labels; named, they are refused, and so is half a class.
     words = table("words.parquet", x=x, label=["cat", "dog", "cat"])
-    assert ParquetFiles(words).read(0, 3).labels == [None] * 3
+    assert parquet_files(words).labels is None
     with pytest.raises(InputError, match="the label 'cat'"):
-        ParquetFiles(words, label="label").read(0, 3)
+        run(model, parquet_files(words, label="label"), tmp_path / "out")
     with pytest.raises(InputError, match=r"the label '1\.5'"):
-        run(model, ParquetFiles(table("half.parquet", x=x, label=[0.0, 1.0, 1.5])), tmp_path / "out")
+        run(model, parquet_files(table("half.parquet", x=x, label=[0.0, 1.0, 1.5])), tmp_path / "out")
     np.save(tmp_path / "x.npy", np.ones((2, 4), np.float32))
-    np.save(tmp_path / "y.npy", np.array([0.0, 0.5]))
+    np.save(tmp_path / "y.npy", np.array([0.5, 0.0]))
     with pytest.raises(InputError, match=r"the label '0\.5'"):
-        NumpyFile(tmp_path / "x.npy", labels=tmp_path / "y.npy").read(0, 2)
+        run(model, numpy_file(tmp_path / "x.npy", labels=tmp_path / "y.npy"), tmp_path / "out")
 
 
 def test_a_file_without_the_column_has_rows_with_an_error(table, model, tmp_path):
     table("many/a.parquet", x=[[1.0] * 4] * 2)
     path = table("many/b.parquet", y=[[1.0] * 4])
-    run(model, ParquetFiles(path.parent), tmp_path / "out")
-    assert pq.read_table(tmp_path / "out")["error"].to_pylist() == [None, None, "there is no value"]
+    run(model, parquet_files(path.parent), tmp_path / "out")
+    assert pq.read_table(tmp_path / "out")["error"].to_pylist() == [None, None, "InputError: there is no value."]
     with pytest.raises(ConfigurationError, match="say which one holds the inputs"):
-        ParquetFiles(table("z.parquet", z=[1]))
+        parquet_files(table("z.parquet", z=[1]))
     with pytest.raises(ConfigurationError, match="--column q: "):
-        ParquetFiles(path, column="q")
+        parquet_files(path, column="q")
 
 
 def test_other_rows_of_parquet_are_refused(table, model, tmp_path):
     x = np.random.default_rng(0).normal(size=(9, 4))
-    run(model, ParquetFiles(table(x=x.tolist())), tmp_path / "out")
-    run(model, ParquetFiles(table(x=x.tolist())), tmp_path / "out")
+    run(model, parquet_files(table(x=x.tolist())), tmp_path / "out")
+    run(model, parquet_files(table(x=x.tolist())), tmp_path / "out")
     x[4, 2] += 1
-    with pytest.raises(StorageError, match=r"data\.footers"):
-        run(model, ParquetFiles(table(x=x.tolist())), tmp_path / "out")
+    with pytest.raises(StorageError, match=r"data\.version"):
+        run(model, parquet_files(table(x=x.tolist())), tmp_path / "out")
 
 
-def test_a_row_group_is_read_once(table, monkeypatch):
-    source, read = ParquetFiles(table(x=[[float(i)] for i in range(12)], rows_of_group=6)), []
-    monkeypatch.setattr(source, "groups", [Counted(group, read) for group in source.groups])
-    values = [one for start in range(0, 12, 2) for (one,) in source.read(start, start + 2).inputs]
-    assert values == [float(i) for i in range(12)]
-    assert len(read) == 2
-
-
-class Counted:
-    def __init__(self, group, read):
-        self.group, self.read = group, read
-
-    def to_table(self, **how):
-        self.read.append(self.group)
-        return self.group.to_table(**how)
+def test_rows_of_row_groups_come_in_order(table):
+    source = parquet_files(table(x=[[float(i)] for i in range(12)], rows_of_group=5))
+    assert source.read(range(12))[0] == [[float(i)] for i in range(12)]
+    assert source.read([11, 0, 5])[0] == [[11.0], [0.0], [5.0]]
 
 
 def test_folders_are_the_same_in_every_process(model, tmp_path, monkeypatch):

@@ -103,8 +103,7 @@ def attribute(
             ),
             samples.source,
             out,
-            engine="plain" if workers is None else "ray",
-            workers=workers or 1,
+            workers=workers,
             limit=limit,
             batch_size=batch_size,
         )

@@ -23,7 +23,7 @@ from axiograd.loading import Loaded
 from axiograd.loading.prepared import Prepared
 from axiograd.loading.shapes import guess_shape, image_shape, takes
 from axiograd.pipeline.classes import ClassNames
-from axiograd.scale import Listed, NumpyFile, ParquetFiles
+from axiograd.scale import Listed, numpy_file, parquet_files
 from axiograd.scale.sources import as_sample
 
 _TURNED = (5, 6, 7, 8)  # orientations of EXIF that lie on their side
@@ -81,17 +81,18 @@ class Samples:
     ) -> Iterator[tuple[list[int], Tensor, list[Any]]]:
         """Places, inputs and masks of samples of one shape; why others cannot be read is noted in `left_out`."""
         for start in range(0, len(self), size):
-            rows = self.source.read(start, start + size)
+            places = range(start, min(start + size, len(self)))
+            inputs, masks = self.source.read(places)
             shapes: dict[torch.Size, dict[int, Tensor]] = {}
-            for i, value in enumerate(rows.inputs):
+            for place, value in zip(places, inputs, strict=True):
                 sample = as_sample(value, self.pixels)
                 if isinstance(sample, Tensor):
-                    shapes.setdefault(sample.shape, {})[i] = sample
+                    shapes.setdefault(sample.shape, {})[place] = sample
                 else:
-                    left_out[rows.names[i]] = sample.reason
+                    left_out[self.source.names[place]] = f"{type(sample).__name__}: {sample}"
             for same in shapes.values():
-                masks = [None if rows.masks is None else rows.masks[i] for i in same]
-                yield [start + i for i in same], torch.stack(list(same.values())).to(like), masks
+                own = [None if masks is None else masks[place - start] for place in same]
+                yield list(same), torch.stack(list(same.values())).to(like), own
 
 
 def read_samples(
@@ -110,7 +111,7 @@ def read_samples(
     parquet = (path.is_dir() and any(path.rglob("*.parquet"))) or path.suffix == ".parquet"
     if path.suffix == ".npy" or (parquet and loaded.schema is None):
         pixels = loaded.prepared(preprocess)
-        source = ParquetFiles(path, column=column) if parquet else NumpyFile(path)
+        source = parquet_files(path, column=column) if parquet else numpy_file(path)
         found = Samples(source, f"images: {pixels}; numbers: as they are", pixels.zero, pixels=pixels)
     elif column is not None:
         raise ConfigurationError(f"--column {column}: columns are for Parquet files and for texts in a CSV table.")

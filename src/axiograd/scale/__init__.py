@@ -5,9 +5,8 @@ from axiograd.scale.comparison import Change as Change, Comparison as Comparison
 from axiograd.scale.parts import Statistics as Statistics, write_attributions as write_attributions
 from axiograd.scale.sources import (
     Listed as Listed,
-    NumpyFile as NumpyFile,
-    ParquetFiles as ParquetFiles,
-    Source as Source,
+    numpy_file as numpy_file,
+    parquet_files as parquet_files,
     tensors as tensors,
 )
 from axiograd.scale.summaries import (

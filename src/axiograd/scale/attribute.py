@@ -21,7 +21,7 @@ from axiograd.attribution.rows import rows_of
 from axiograd.attribution.x_gradient import XGradient
 from axiograd.errors import ConfigurationError, InputError, NotFiniteError, TargetError
 from axiograd.export.card import versions, weights_hash
-from axiograd.scale.sources import Unreadable, as_class, as_sample
+from axiograd.scale.sources import Listed, as_sample
 from axiograd.scale.summaries import Columns, InMasks, Summary, Windows, as_maps, gini
 
 #: The key of the provenance in the schema's metadata.
@@ -105,8 +105,7 @@ class Attribute:
             )
         labels = batch.get(self.label)
         kept = [name for name in batch if name not in {self.column, self.label}] if self.keep is None else self.keep
-        classes = None if labels is None else [as_class(one, self.label) for one in labels]
-        columns = self.rows(batch[self.column], classes)
+        columns = self._rows(batch[self.column], labels)
         if twice := sorted(set(kept) & columns.keys()):
             raise ConfigurationError(
                 f"the batch has a column {twice[0]!r}, which the attribution writes too: rename it, or use keep=."
@@ -129,23 +128,25 @@ class Attribute:
         metadata = {KEY: json.dumps(dict(provenance), ensure_ascii=False, sort_keys=True)}
         return pa.table(arrays).replace_schema_metadata(metadata)
 
-    def rows(
-        self,
-        values: Sequence[Any],
-        labels: Sequence[int | None] | None = None,
-        masks: Sequence[Tensor | None] | None = None,
+    def rows(self, source: Listed, places: Sequence[int]) -> dict[str, list[Any]]:
+        """The columns for some rows of a source."""
+        inputs, masks = source.read(places)
+        labels = None if source.labels is None else [source.labels[place] for place in places]
+        return self._rows(inputs, labels, masks)
+
+    def _rows(
+        self, values: Sequence[Any], labels: Sequence[Any] | None, masks: Sequence[Tensor | None] | None = None
     ) -> dict[str, list[Any]]:
-        """The columns for some samples, in their order; `masks` are for `InMasks`."""
         n = len(values)
         names = [*COLUMNS, *(name for summary in self.summaries for name in summary.columns)]
         columns: dict[str, list[Any]] = {name: [None] * n for name in names}
         if labels is not None:
-            columns["label"] = list(labels)
+            labels = columns["label"] = [_as_class(one, self.label) for one in labels]
         shapes: dict[torch.Size, dict[int, Tensor]] = {}
         for place, value in enumerate(values):
             sample = as_sample(value, self.preprocess)
-            if isinstance(sample, Unreadable):
-                columns["error"][place] = sample.reason
+            if isinstance(sample, Exception):
+                columns["error"][place] = f"{type(sample).__name__}: {sample}"
             else:
                 shapes.setdefault(sample.shape, {})[place] = sample
         with in_mode(self.model, training=False):
@@ -270,3 +271,17 @@ class Attribute:
             "certificate": None if certificate is None else json.loads(certificate.to_json()),
             "versions": versions(),
         }
+
+
+def _as_class(value: Any, column: str) -> int | None:
+    """A label as a number; None for one that is missing."""
+    if value is None or value != value:  # noqa: PLR0124  # NaN, as pandas has it for what is missing
+        return None
+    try:
+        if int(value) == value:
+            return int(value)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    raise InputError(
+        f"the label {str(value)!r} in the column {column!r} is not a class's number: say another column, label=."
+    )

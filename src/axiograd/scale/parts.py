@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 from axiograd import errors
 from axiograd._extras import optional
@@ -19,9 +19,8 @@ from axiograd._io import alone, progress_bar, replacing, require_same_settings, 
 from axiograd._version import __version__
 from axiograd.errors import AxiogradError, ConfigurationError, InputError, StorageError
 from axiograd.scale.attribute import KEY, Attribute
-from axiograd.scale.sources import Source, open_parquet, reading_parquet
+from axiograd.scale.sources import Listed, open_parquet, reading_parquet
 
-Engine = Literal["plain", "ray"]
 #: Readers of Parquet folders pass over names that begin with an underscore.
 SETTINGS = "_settings.json"
 #: Rows of which at least one must be attributed before anything is written.
@@ -31,11 +30,10 @@ _KEPT = "The parts that are written are whole and stay readable, and the same co
 
 def write_attributions(
     attribute: Attribute,
-    source: Source,
+    source: Listed,
     out: str | Path,
     *,
-    engine: Engine = "plain",
-    workers: int = 1,
+    workers: int | None = None,
     limit: int | None = None,
     batch_size: int = 32,
     part_rows: int = 1024,
@@ -43,68 +41,66 @@ def write_attributions(
 ) -> Statistics:
     """Attribute every row of a source into a folder of Parquet parts; the same call resumes after an interruption.
 
-    Both engines write the same rows. Ray's workers are actors of Ray Data, of one core each. It is used as it is: call
+    With `workers`, these are actors of Ray Data, of one core each, and write the same rows. Ray is used as it is: call
     `ray.init` before, or set ``RAY_ADDRESS``, for a cluster, all machines of which must see `out`.
 
     >>> import tempfile, torch
-    >>> from axiograd.scale.sources import Listed
-    >>> model = torch.nn.Linear(3, 2, bias=False)
     >>> source = Listed("three", ["a", "b", "c"], torch.eye(3).__getitem__)
+    >>> model = torch.nn.Linear(3, 2, bias=False)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     write_attributions(Attribute(model), source, folder).rows
     3
     """
-    if engine not in get_args(Engine):
-        raise ConfigurationError(f"engine={engine!r}: choose one of {', '.join(get_args(Engine))}.")
-    if workers < 1 or batch_size < 1 or part_rows < 1:
+    if min(1 if workers is None else workers, batch_size, part_rows) < 1:
         raise ConfigurationError(f"workers={workers}, batch_size={batch_size}, part_rows={part_rows}: at least 1 each.")
-    if engine == "plain" and workers > 1:
-        raise ConfigurationError(f"workers={workers}: the plain engine is one process; use engine='ray'.")
     rows = len(source) if limit is None else min(limit, len(source))
+    _try(attribute, source, rows)
     # Rows of different batch sizes may differ in their last bits: parts are made of whole batches.
     part_rows = -(-part_rows // batch_size) * batch_size
-    _try(attribute, source, rows)
-    features = list(getattr(source, "features", ()))
-    provenance = attribute.provenance() | {"data": source.name, "rows": rows, "features": features}
-    parts = Parts(attribute, source, Path(out).absolute(), rows, part_rows, batch_size, provenance)
+    provenance = attribute.provenance() | {"data": source.name, "rows": rows, "features": list(source.features)}
+    parts = _Parts(attribute, source, Path(out).absolute(), rows, part_rows, batch_size, provenance)
     with alone(parts.folder):
         parts.check_settings()
         todo = parts.missing()
-        if engine == "plain":
-            _plain(parts, todo, progress)
-        elif todo:
-            _ray(parts, todo, workers)
+        if workers is not None:
+            _by_ray(parts, todo, workers)
+        else:
+            with progress_bar("attributions", total=rows, shown=progress) as update:
+                update(completed=max(0, rows - len(todo) * part_rows))
+                for number in todo:
+                    parts.write(number)
+                    update(advance=part_rows)
         if missing := parts.missing():
             raise StorageError(
                 f"{parts.folder}: {len(missing)} of {len(todo)} parts were written and are not here. All machines must "
                 "see this folder, under this name."
             )
-        parts.remove_leftovers()
+        for unfinished in parts.folder.glob(".part-*.parquet.*"):  # by killed workers
+            unfinished.unlink(missing_ok=True)
     return Statistics.of(parts.folder)
 
 
-def _try(attribute: Attribute, source: Source, rows: int) -> None:
+def _try(attribute: Attribute, source: Listed, rows: int) -> None:
     """Attribute the first row that can be, so that what is wrong with all of them is said before the work."""
-    reasons: list[str] = []
+    first: str | None = None
     for place in range(min(rows, _TRIED)):
-        read = source.read(place, place + 1)
-        reason = attribute.rows(read.inputs, read.labels, read.masks)["error"][0]
+        reason = attribute.rows(source, [place])["error"][0]
         if reason is None:
             return
-        reasons.append(reason.rstrip("."))
-    if not reasons:
+        first = first or reason.rstrip(".")
+    if first is None:
         raise InputError(f"{source.name} has no rows: there is nothing to attribute.")
     raise InputError(
-        f"{source.name}: none of the first {len(reasons)} samples can be attributed; the first one: {reasons[0]}."
+        f"{source.name}: none of the first {min(rows, _TRIED)} samples can be attributed; the first one: {first}."
     )
 
 
 @dataclass(frozen=True)
-class Parts:
+class _Parts:
     """What a worker needs to know to compute any part, and to write it."""
 
     attribute: Attribute
-    source: Source
+    source: Listed
     folder: Path
     rows: int
     part_rows: int
@@ -113,11 +109,9 @@ class Parts:
     provenance: dict[str, Any]
 
     def path(self, number: int) -> Path:
-        """Where a part is, or will be."""
         return self.folder / f"part-{number:06d}.parquet"
 
     def missing(self) -> list[int]:
-        """The parts that are not there yet."""
         there = {path.name for path in self.folder.glob("part-*.parquet")}
         return [n for n in range(math.ceil(self.rows / self.part_rows)) if self.path(n).name not in there]
 
@@ -134,44 +128,28 @@ class Parts:
             raise StorageError(f"{self.folder} has parts but no {SETTINGS}: choose another, empty folder.")
         else:
             write_atomically(file, json.dumps(here, indent=1).encode())
-        self.remove_leftovers()
-
-    def remove_leftovers(self) -> None:
-        """Files that killed workers did not finish."""
-        for leftover in self.folder.glob(".part-*.parquet.*"):
-            leftover.unlink(missing_ok=True)
 
     def write(self, number: int) -> None:
         """Compute one part, and write it whole or not at all."""
-        start, stop = number * self.part_rows, min((number + 1) * self.part_rows, self.rows)
-        names: list[str] = []
+        places = range(number * self.part_rows, min((number + 1) * self.part_rows, self.rows))
         columns: dict[str, list[Any]] = {}
-        for low in range(start, stop, self.batch_size):
-            read = self.source.read(low, min(low + self.batch_size, stop))
-            names += read.names
-            for name, values in self.attribute.rows(read.inputs, read.labels, read.masks).items():
+        for low in range(0, len(places), self.batch_size):
+            for name, values in self.attribute.rows(self.source, places[low : low + self.batch_size]).items():
                 columns.setdefault(name, []).extend(values)
-        kept = {"row": range(start, stop), "name": names}
+        kept = {"row": places, "name": [self.source.names[place] for place in places]}
         table = self.attribute.table(kept, columns, self.provenance)
-        target = self.path(number)
         # Numbers of which no two are equal only grow by a dictionary.
         words = [field.name for field in table.schema if str(field.type) == "string"]
-        with writing(target, _KEPT), replacing(target) as building:
+        with writing(self.path(number), _KEPT), replacing(self.path(number)) as building:
             pq = optional("pyarrow.parquet", "scale", "Parquet")
             pq.write_table(table, building, compression="zstd", use_dictionary=words)
 
 
-def _plain(parts: Parts, todo: Sequence[int], progress: bool | None) -> None:
-    with progress_bar("attributions", total=parts.rows, shown=progress) as update:
-        update(completed=max(0, parts.rows - len(todo) * parts.part_rows))
-        for number in todo:
-            parts.write(number)
-            update(advance=parts.part_rows)
-
-
-def _ray(parts: Parts, todo: Sequence[int], workers: int) -> None:
-    ray = optional("ray", "ray", "the engine ray")
-    data = optional("ray.data", "ray", "the engine ray", package="ray[data]")
+def _by_ray(parts: _Parts, todo: Sequence[int], workers: int) -> None:
+    if not todo:
+        return
+    ray = optional("ray", "ray", "workers")
+    data = optional("ray.data", "ray", "workers", package="ray[data]")
     jobs = data.from_items([{"part": number} for number in todo], override_num_blocks=len(todo))
     done = jobs.map_batches(
         _RayWorker,
@@ -190,7 +168,7 @@ class _RayWorker:
 
     def __init__(self, parts: list[Any]) -> None:
         # In a list, so that the reference arrives and not a copy of what it refers to.
-        self.parts: Parts = optional("ray", "ray", "the engine ray").get(parts[0])
+        self.parts: _Parts = optional("ray", "ray", "workers").get(parts[0])
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, list[str]]:
         there, here = (each["model"] for each in (self.parts.provenance, self.parts.attribute.provenance()))
