@@ -51,8 +51,9 @@ def explain(
     Sequence classifiers explain a label (by number or name, one for all texts or a list), token classifiers the label
     of the word ``at`` (a place in the text, or words of it), causal models the next token; without a target, what the
     model says itself. The default is `HeldGradient`, one pass in which words and constants add up to the score, or
-    X-Gradient for a model that is certified from its embeddings on. ``method=`` is any other, by name or class;
-    Integrated Gradients takes ``steps`` from a ``baseline`` of zero embeddings or a token ("mask", "pad", "unk").
+    X-Gradient for a model that is certified from its embeddings on; recurrent models get Integrated Gradients.
+    ``method=`` is any other, by name or class; Integrated Gradients takes ``steps`` from a ``baseline`` of zero
+    embeddings or a token ("mask", "pad", "unk").
 
     Texts longer than the model takes, or than ``max_length``, are cut with a warning; causal models see the end.
 
