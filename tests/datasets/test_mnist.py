@@ -6,7 +6,7 @@ import struct
 import pytest
 import torch
 
-from axiograd.datasets import catalogue, fashion_mnist, mnist
+from axiograd.datasets import fashion_mnist, mnist
 from axiograd.datasets.sources import read_idx
 from axiograd.errors import ConfigurationError, DataMissingError, StorageError
 
@@ -52,11 +52,6 @@ def test_damaged_idx_files_are_named(tmp_path, content):
     (tmp_path / "x.gz").write_bytes(content)
     with pytest.raises(StorageError, match=r"x\.gz"):
         read_idx(tmp_path / "x.gz")
-
-
-def test_debians_folder_is_searched():
-    entry = next(entry for entry in catalogue() if entry.loader == "fashion_mnist")
-    assert "/usr/share/datasets/fashion-mnist" in map(str, entry.looked_in)
 
 
 def test_split_is_checked():

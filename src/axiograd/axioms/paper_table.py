@@ -100,14 +100,8 @@ class Table1:
         return "\n".join([head, "-" * len(head), *lines, "", *self.remarks()])
 
     def remarks(self) -> list[str]:
-        """What stands below the table: how closely each axiom held, and every cell that is not the paper's."""
+        """What stands below the table: notes on methods, and every cell that is not the paper's."""
         lines = ["In parentheses: the paper's Table 1 (– where it says nothing).", ""]
-        for report in self.reports:
-            worst = {mark: [r.violation for r in report.results if r.mark == mark] for mark in "✓✗"}
-            held = f"held to {max(worst['✓']):.0e}" if worst["✓"] else "none held"
-            broken = f"broken by {min(worst['✗']):.0e} and more" if worst["✗"] else "none broken"
-            tolerance = report.results[0].tolerance
-            lines.append(f"{report.method}, {report.models}, tolerance {tolerance:.1e}: {held}, {broken}.")
         lines += [f"{report.method}: {NOTES[report.method]}" for report in self.reports if report.method in NOTES]
         different = self.differences()
         lines += [f"Not as in the paper: {method} {self[method][axiom]}" for method, axiom in different]

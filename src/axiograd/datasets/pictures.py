@@ -20,7 +20,6 @@ from axiograd.datasets.images import PIXELS, Preprocess, decode
 from axiograd.datasets.tensors import TensorData
 from axiograd.errors import DataMissingError, InputError, StorageError
 
-FORMAT = 1
 #: The two things that a mark can say, as names of folders and categories.
 NOT_HERE, HERE = "not-here", "here"
 _RGB = 3
@@ -109,7 +108,7 @@ class Pictures:
     def description(self) -> dict[str, Any]:
         """All but pixels in memory, as JSON has it and `described` reads it."""
         plain = {name: getattr(self, name) for name in ("name", "classes", "names", "grey", "paths")}
-        return {"format": FORMAT, **plain, "targets": self.targets.tolist(), "transform": self.transform.to_dict()}
+        return {**plain, "targets": self.targets.tolist(), "transform": self.transform.to_dict()}
 
     @classmethod
     def described(cls, content: Mapping[str, Any], pixels: Tensor | None = None) -> Pictures:

@@ -38,8 +38,6 @@ class Entry:
     notes: str = ""
     folder: str = ""
     files: Sequence[str] = ()
-    #: Folders outside the data root where a distribution puts the files.
-    elsewhere: Sequence[str] = ()
     present: bool = False
     path: Path | None = None
     looked_in: tuple[Path, ...] = ()
@@ -48,7 +46,7 @@ class Entry:
         """With the folder that holds all the files, if there is one."""
         if not self.files:
             return replace(self, present=True)
-        looked_in = (*search_path(self.folder, root), *map(Path, self.elsewhere))
+        looked_in = search_path(self.folder, root)
         path = find(self.files, looked_in)
         return replace(self, present=path is not None, path=path, looked_in=looked_in)
 

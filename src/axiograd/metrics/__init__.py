@@ -65,7 +65,3 @@ def __getattr__(name: str) -> Any:
 
         return getattr(metric_classes, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_CLASSES})

@@ -5,13 +5,13 @@ import os
 import pickle
 import tomllib
 import urllib.error
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -83,17 +83,15 @@ def find_weights(model: str, name: str) -> Weights:
     )
 
 
-def fetch_weights(
-    model: str, name: str = "default", *, root: Root = None, url: str | None = None, progress: bool = True
-) -> Path:
+def fetch_weights(model: str, name: str = "default", *, root: Root = None, progress: bool = True) -> Path:
     """The path of a weights file, downloaded into `root` (default: the cache) unless it is here already.
 
-    `url` is the address of the file; without it, the published one, or AXIOGRAD_WEIGHTS_URL + file name.
+    Its address is the published one, or AXIOGRAD_WEIGHTS_URL + file name.
     """
     weights = find_weights(model, name)
     if (path := weights.locate(root)) is not None:
         return path
-    address = url or weights.url
+    address = weights.url
     if address is None:
         raise _missing(weights, root)
     target = _target(weights, root)
@@ -182,9 +180,7 @@ def read_state_dict(path: str | Path) -> dict[str, Tensor]:
             f"{path} is damaged, or holds more than tensors; it was not executed. Save only tensors: "
             "torch.save(model.state_dict(), …)."
         ) from error
-    except (EOFError, LookupError, AttributeError) as error:  # of bytes that are no pickle
-        raise StorageError(f"{path} is not a file of weights: torch.save(model.state_dict(), …) writes one.") from error
-    except (OSError, RuntimeError, TypeError, ValueError, zipfile.BadZipFile) as error:
+    except (EOFError, LookupError, AttributeError, OSError, RuntimeError, TypeError, ValueError, BadZipFile) as error:
         raise StorageError(f"{path} is not a complete file of plain tensors: {str(error).rstrip('.')}.") from error
     if isinstance(content, Mapping) and isinstance(content.get("state_dict"), Mapping):
         content = content["state_dict"]
