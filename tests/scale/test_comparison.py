@@ -10,7 +10,6 @@ from torch import nn
 from axiograd.errors import ConfigurationError, DataMissingError, InputError, StorageError
 from axiograd.scale import Attribute, InMasks, Listed, Windows, compare, write_attributions
 from axiograd.scale.permutation import RowBlock, paired, two_samples, unusual_columns
-from axiograd.scale.picture import comparison_plot
 from support.scale import Images, Slow, make, source, write
 
 
@@ -115,7 +114,7 @@ def test_a_patch_is_found_where_it_is(tmp_path):
     assert (p <= 0.05)[4:, 4:].any()
     assert after[4:, 4:].sum() > before[4:, 4:].sum()
     picture = tmp_path / "changed.png"
-    comparison_plot(found, path=picture)
+    found.plot(path=picture)
     assert picture.stat().st_size > 10_000
 
 

@@ -36,11 +36,10 @@ def compare(
     """
     with speaking(as_json=json) as output:
         from axiograd.scale import compare as run
-        from axiograd.scale.picture import comparison_plot
 
         found = run(before, after, alpha=alpha, paired=pairs)
         if out is not None:
-            comparison_plot(found, path=out)
+            found.plot(path=out)
         output.say(str(found))
         if out is not None:
             output.say(f"Picture: {out}", style="dim")

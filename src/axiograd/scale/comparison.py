@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from axiograd._extras import optional
+from axiograd import report
 from axiograd.errors import ConfigurationError, InputError
+from axiograd.report import canvas
 from axiograd.scale.parts import provenance_of
 from axiograd.scale.permutation import UNUSUAL, RowBlock, paired as paired_test, two_samples, unusual_columns
 from axiograd.scale.sources import open_parquet, reading_parquet
@@ -106,6 +107,20 @@ class Comparison:
             "changes": [vars(change) for change in self.significant],
         }
 
+    def plot(self, *, path: canvas.Destination = None) -> Any:
+        """Maps of windows before and after, and the differences that are called changed; for a table's rows, bars."""
+        title, note = str(self).splitlines()[:2]
+        if self.maps is not None and len(self.maps[0]) > 1:
+            before, after, p = self.maps
+            maps = before, after, np.where(p <= self.alpha, after - before, 0.0)
+            titles = "before: share of magnitude", "after", "after − before, where changed"
+            return report.heatmap(maps, titles=titles, clip=100.0, pool=1, title=title, note=note, path=path)
+        shown = self.changes[:_SHOWN]
+        names = [f"{change.kind} {change.name}" for change in shown]
+        figure = report.feature_bars(np.array([change.t for change in shown]), names, title=title, note=note)
+        figure.axes[0].set_xlabel("t of after − before")
+        return canvas.save(figure, path)
+
 
 def compare(
     before: str | Path,
@@ -128,64 +143,71 @@ def compare(
         raise ConfigurationError(
             f"alpha={alpha}, permutations={permutations}: a p of alpha needs at least 2/alpha permutations."
         )
-    tables = [_Table(Path(path)) for path in (before, after)]
-    different = _differences(*tables)
+    a, b = _Table(Path(before)), _Table(Path(after))
+    different = _differences(a, b)
     generator = np.random.default_rng(seed)
-    places, together, remarks = _choose_rows(*tables, paired=paired, most=rows, generator=generator)
-    for table, some in zip(tables, places, strict=True):
-        table.read(some)
+    places, together = _choose_rows(a, b, different, paired=paired, most=rows, generator=generator)
+    a.read(places[0])
+    b.read(places[1])
     n = len(places[0]), len(places[1])
-    columns = _columns(*tables, together=together)
+    blocks = _blocks(a, b, together=together)
     drawn = int(generator.integers(2**31))
     if together:
-        found = paired_test([one.difference() for one in columns], n[0], permutations, drawn)
+        tested = paired_test([one.difference() for one in blocks], n[0], permutations, drawn)
     else:
-        found = two_samples([one.stacked(n[0]) for one in columns], np.arange(sum(n)) >= n[0], permutations, drawn)
+        tested = two_samples([one.stacked(n[0]) for one in blocks], np.arange(sum(n)) >= n[0], permutations, drawn)
     changes = [
         Change(one.kind, name, *map(float, numbers))
-        for one, t, p in zip(columns, found.t, found.p, strict=True)
+        for one, t, p in zip(blocks, tested.t, tested.p, strict=True)
         for name, *numbers in zip(one.names, *(values.mean(0) for values in one.values), t, p, strict=True)
     ]
     changes.sort(key=lambda change: (change.p, -abs(change.t)))
     maps = None
-    if tables[0].maps is not None:
-        grid = tables[0].maps.shape[1:]
-        before_map, after_map = (values.mean(0).reshape(grid) for values in columns[0].values)
-        maps = before_map, after_map, found.p[0].reshape(grid)
-    return Comparison(tuple(changes), alpha, n, together, permutations, maps, (*different, *remarks))
+    if a.shares is not None:  # the windows are the first block
+        means = *(values.mean(0) for values in blocks[0].values), tested.p[0]
+        maps = tuple(one.reshape(a.shares.shape[1:]) for one in means)
+    return Comparison(tuple(changes), alpha, n, together, permutations, maps, tuple(different))
 
 
 # Tables
 
 
 class _Table:
-    """A table: what it says about itself, the names of its rows, which of them have no error, and what some hold."""
+    """A table: what it says about itself, the names and errors of its rows, and what some of them hold."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.data = path, open_parquet(path)
         self.provenance = provenance_of(path, self.data)
         columns = [name for name in ("name", "error") if name in self.data.schema.names]
         with reading_parquet(path):
-            read = self.data.to_table(columns=columns).combine_chunks()
-        self.good = read["error"].is_null().to_numpy()
-        names = read["name"].combine_chunks() if "name" in columns else None
-        #: None where rows cannot be told apart.
-        self.names = names if names is not None and len(names.unique()) == len(names) else None
+            #: Row i of all, by its place.
+            self.index = self.data.to_table(columns=columns).to_pandas()
+        self.index["good"], self.index["place"] = self.index["error"].isna(), range(len(self.index))
+        #: Whether rows can be told apart.
+        self.named = "name" in columns and self.index["name"].is_unique
 
     def read(self, places: NDArray[np.int64]) -> None:
-        """Take some rows: `rows`, a table of pandas, and `maps` ``[rows, down, across]``, None without windows."""
+        """Take some rows: numbers as a table of pandas, and `shares` of the magnitude ``[rows, down, across]``."""
         wanted = {"target", "prediction", "gini", "shape", "windows", "grid"}
         columns = [name for name in self.data.schema.names if name in wanted or name.startswith("share_")]
         with reading_parquet(self.path):
-            table = self.data.take(places, columns=columns)
-        numbers = [name for name in columns if name not in {"shape", "windows", "grid"}]
-        self.rows = table.select(numbers).to_pandas()
-        self.maps = _maps(table) if "windows" in columns else None
-        self.shape = table["shape"][0].as_py()
+            self.rows = self.data.take(places, columns=columns).to_pandas()
+        self.shares = None
+        if "windows" in columns:
+            grids = np.unique(np.stack(self.rows["grid"]), axis=0)
+            if len(grids) > 1:
+                listed = ", ".join(f"{down} × {across}" for down, across in grids[:4])
+                raise InputError(
+                    f"rows with different grids of windows ({listed}) have no common map: crop images to one size."
+                )
+            windows = np.stack(self.rows["windows"]).astype(np.float64)
+            whole = np.abs(windows).sum(1, keepdims=True)
+            self.shares = (windows / np.where(whole > 0, whole, 1.0)).reshape(-1, *grids[0])
 
     def window_names(self) -> list[str]:
         """Windows by the pixels that they cover, or by the feature's name."""
-        height, width = self.shape[-2:] if len(self.shape) > 2 else (1, self.shape[-1])  # noqa: PLR2004
+        shape = self.rows["shape"].iloc[0]
+        height, width = shape[-2:] if len(shape) > 2 else (1, shape[-1])  # noqa: PLR2004
         size = Windows(self.provenance["summaries"]["Windows"]["size"]).size_of(height, width)
         if height == 1 and size == 1:
             return list(self.provenance.get("features") or map(str, range(width)))
@@ -198,73 +220,59 @@ class _Table:
         ]
 
 
-def _maps(table: Any) -> NDArray[Any]:
-    """The windows, ``[rows, down, across]``."""
-    grids = np.asarray(table["grid"].combine_chunks().flatten()).reshape(-1, 2)
-    if len(several := np.unique(grids, axis=0)) > 1:
-        listed = ", ".join(f"{down} × {across}" for down, across in several[:4])
-        raise InputError(
-            f"rows with different grids of windows ({listed}) have no common map: crop images to one size."
-        )
-    windows = table["windows"].combine_chunks().flatten()
-    return np.asarray(windows, dtype=np.float64).reshape(len(grids), *grids[0])
-
-
 def _differences(a: _Table, b: _Table) -> list[str]:
     """Tables of different methods cannot be compared; other differences are what one compares for, and are named."""
+    there, here = a.provenance, b.provenance
     for key in _SAME:
-        there, here = a.provenance.get(key), b.provenance.get(key)
-        if there != here:
+        if there.get(key) != here.get(key):
             raise ConfigurationError(
-                f"{a.path} and {b.path} differ in {key} ({there} and {here}): make both with the same one."
+                f"{a.path} and {b.path} differ in {key} ({there.get(key)} and {here.get(key)}): make both with the "
+                "same one."
             )
-    found = [(key, a.provenance.get(key), b.provenance.get(key)) for key in _NAMED]
-    named = [f"{key}: {there} → {here}" for key, there, here in found if there != here]
+    named = [f"{key}: {there.get(key)} → {here.get(key)}" for key in _NAMED if there.get(key) != here.get(key)]
     for table in (a, b):
-        n, whole = len(table.good), table.provenance.get("rows")
-        if table.path.is_dir() and whole is not None and n < whole:
+        n, whole = len(table.index), table.provenance.get("rows", 0)
+        if table.path.is_dir() and n < whole:
             named.append(f"{table.path} has {n:,} of its {whole:,} rows: the run has not ended")
     return named
 
 
 def _choose_rows(
-    a: _Table, b: _Table, *, paired: bool | None, most: int, generator: np.random.Generator
-) -> tuple[list[NDArray[np.int64]], bool, list[str]]:
-    """The rows of either table that are compared, whether in pairs, and what has to be said about that."""
-    remarks: list[str] = []
-    if a.names is None or b.names is None:
-        if paired:
-            unnamed = a.path if a.names is None else b.path
-            raise InputError(f"{unnamed} has no column `name` without repetitions: its rows cannot be paired.")
-        paired = False
+    a: _Table, b: _Table, remarks: list[str], *, paired: bool | None, most: int, generator: np.random.Generator
+) -> tuple[Sequence[NDArray[np.int64]], bool]:
+    """The places in either table of the rows that are compared, and whether in pairs; what to say is remarked."""
+    pairs = a.index.merge(b.index, on="name") if a.named and b.named else None
+    if paired and pairs is None:
+        unnamed = b.path if a.named else a.path
+        raise InputError(f"{unnamed} has no column `name` without repetitions: its rows cannot be paired.")
+    if paired is None:
+        paired = pairs is not None and len(pairs) == len(a.index) == len(b.index)
+        if pairs is not None and len(pairs) and not paired:
+            remarks.append(f"{len(pairs):,} rows have the same name in both tables; paired=True compares only these")
+    if paired and pairs is not None:
+        good = np.flatnonzero(pairs["good_x"] & pairs["good_y"])
+        if len(good) < len(pairs):
+            remarks.append(f"{len(pairs) - len(good):,} rows with an error in one of the tables are left out of both")
+        drawn = pairs.iloc[np.sort(generator.permutation(good)[:most])]
+        places = [drawn["place_x"].to_numpy(), drawn["place_y"].to_numpy()]
     else:
-        of_b = optional("pyarrow.compute", "scale", "Parquet").index_in(a.names, value_set=b.names)
-        of_a, of_b = np.flatnonzero(of_b.is_valid()), of_b.drop_null().to_numpy()
-        same = len(of_a) == len(a.names) == len(b.names)
-        if paired is None and not same and len(of_a):
-            remarks.append(f"{len(of_a):,} rows have the same name in both tables; paired=True compares only these")
-        paired = same if paired is None else paired
-    if not paired:
-        places = [generator.permutation(np.flatnonzero(table.good))[:most] for table in (a, b)]
-        if min(map(len, places)) < 2:  # noqa: PLR2004  # a variance needs two
-            raise InputError(f"{len(places[0])} rows against {len(places[1])} without errors: both need at least two.")
-        return [np.sort(some) for some in places], False, remarks
-    good = np.flatnonzero(a.good[of_a] & b.good[of_b])
-    if len(good) < 2:  # noqa: PLR2004
-        raise InputError(
-            f"{len(good)} rows have the same name in both tables, and no error: they cannot be compared in pairs."
+        whole = [np.flatnonzero(table.index["good"]) for table in (a, b)]
+        places = [np.sort(generator.permutation(some)[:most]) for some in whole]
+    if min(map(len, places)) < 2:  # noqa: PLR2004  # a variance needs two
+        what = (
+            "rows have the same name in both tables, and no error"
+            if paired
+            else f"and {len(places[1])} rows without errors"
         )
-    if len(good) < len(of_a):
-        remarks.append(f"{len(of_a) - len(good):,} rows with an error in one of the tables are left out of both")
-    drawn = np.sort(generator.permutation(good)[:most])
-    return [of_a[drawn], of_b[drawn]], True, remarks
+        raise InputError(f"{len(places[0])} {what}: a comparison needs at least two.")
+    return places, paired
 
 
 # Numbers that are tested
 
 
 @dataclass(frozen=True)
-class _Columns:
+class _Block:
     """Columns of both tables, for all rows or for those of a class: values, and which rows of either table they are."""
 
     kind: str
@@ -288,49 +296,44 @@ class _Columns:
         return RowBlock(np.concatenate(self.values), rows, self.family)
 
 
-def _columns(a: _Table, b: _Table, *, together: bool) -> list[_Columns]:
+def _blocks(a: _Table, b: _Table, *, together: bool) -> list[_Block]:
     """Windows first, then regions and sparsity, predicted classes, and the maps of classes."""
     every = np.arange(len(a.rows)), np.arange(len(b.rows))
-    columns: list[_Columns] = []
-    shares: list[NDArray[Any]] = []
-    if a.maps is not None and b.maps is not None:
-        if a.maps.shape[1:] != b.maps.shape[1:]:
-            raise InputError(f"grids of {a.maps.shape[1:]} and {b.maps.shape[1:]} windows: make both of one size.")
-        shares = [_shares(rows) for rows in (a.maps, b.maps)]
-        flat = [one.reshape(len(one), -1) for one in shares]
+    blocks: list[_Block] = []
+    shares = [table.shares for table in (a, b) if table.shares is not None]
+    if shares:
+        grids = [one.shape[1:] for one in shares]
+        if grids[0] != grids[1]:
+            raise InputError(f"grids of {grids[0]} and {grids[1]} windows: make both of one size.")
+        signed = [one.reshape(len(one), -1) for one in shares]
+        unusual = unusual_columns(np.abs(np.concatenate(signed)))
         # Its magnitude says whether a place is looked at; the signed share, whether it supports or opposes the answer.
         names = a.window_names()
-        columns.append(_Columns("window", names, [np.abs(one) for one in flat], every))
-        columns.append(_Columns("signed window", names, flat, every))
-        unusual = unusual_columns(np.abs(np.concatenate(flat)))
-        columns.append(_Columns("rows", list(UNUSUAL), np.split(unusual, [len(a.rows)]), every))
-    for name in a.rows.columns.drop(["target", "prediction"]):
+        blocks.append(_Block("window", names, [np.abs(one) for one in signed], every))
+        blocks.append(_Block("signed window", names, signed, every))
+        blocks.append(_Block("rows", list(UNUSUAL), np.split(unusual, [len(a.rows)]), every))
+    for name in [name for name in a.rows if name == "gini" or name.startswith("share_")]:
         kind, called = ("sparsity", name) if name == "gini" else ("region", name.removeprefix("share_"))
-        of_a, of_b = (np.flatnonzero(table.rows[name].notna()) for table in (a, b))  # not all have a mask
+        rows = [np.flatnonzero(table.rows[name].notna()) for table in (a, b)]  # not all have a mask
         if together:
-            of_a = of_b = np.intersect1d(of_a, of_b)
-        if min(len(of_a), len(of_b)) >= min(_OF_CLASS, len(a.rows), len(b.rows)):
-            values = [table.rows[[name]].to_numpy(float)[of] for table, of in ((a, of_a), (b, of_b))]
-            columns.append(_Columns(kind, [called], values, (of_a, of_b)))
-    found, counts = np.unique(np.concatenate([a.rows["prediction"], b.rows["prediction"]]), return_counts=True)
-    frequent = sorted(found[np.argsort(-counts, kind="stable")[:_CLASSES]].tolist())
+            rows = [np.intersect1d(rows[0], rows[1])] * 2
+        if min(map(len, rows)) >= min(_OF_CLASS, len(a.rows), len(b.rows)):
+            values = [table.rows[[name]].to_numpy(float)[of] for table, of in zip((a, b), rows, strict=True)]
+            blocks.append(_Block(kind, [called], values, rows))
+    counts = a.rows["prediction"].value_counts().add(b.rows["prediction"].value_counts(), fill_value=0)
+    frequent = sorted(int(one) for one in counts.nlargest(_CLASSES).index)
     predicted = [(table.rows[["prediction"]].to_numpy() == frequent).astype(np.float64) for table in (a, b)]
-    columns.append(_Columns("class", [str(one) for one in frequent], predicted, every))
-    coarse = [_coarse(np.abs(one)) for one in shares]
-    for one in frequent if coarse else ():
-        # In pairs, the class is that of the first table: a row is compared with itself.
-        of_a = np.flatnonzero(a.rows["target"] == one)
-        of_b = of_a if together else np.flatnonzero(b.rows["target"] == one)
-        if min(len(of_a), len(of_b)) >= _OF_CLASS:
-            names = [f"{one}, cell {i}" for i in range(coarse[0].shape[1])]
-            columns.append(_Columns("attribution of class", names, [coarse[0][of_a], coarse[1][of_b]], (of_a, of_b)))
-    return columns
-
-
-def _shares(maps: NDArray[Any]) -> NDArray[Any]:
-    """Windows over their row's magnitude."""
-    whole = np.abs(maps).sum((1, 2), keepdims=True)
-    return np.asarray(maps / np.where(whole > 0, whole, 1.0))
+    blocks.append(_Block("class", [str(one) for one in frequent], predicted, every))
+    if shares:
+        coarse = [_coarse(np.abs(one)) for one in shares]
+        for one in frequent:
+            # In pairs, the class is that of the first table: a row is compared with itself.
+            rows = [np.flatnonzero(table.rows["target"] == one) for table in (a, a if together else b)]
+            if min(map(len, rows)) >= _OF_CLASS:
+                names = [f"{one}, cell {i}" for i in range(coarse[0].shape[1])]
+                values = [cells[of] for cells, of in zip(coarse, rows, strict=True)]
+                blocks.append(_Block("attribution of class", names, values, rows))
+    return blocks
 
 
 def _coarse(shares: NDArray[Any]) -> NDArray[Any]:

@@ -15,11 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from axiograd.errors import InputError
-
 #: Permutations that are looked at together; bounds memory.
 _TOGETHER = 128
-_LEAST = 2
 #: The most unusual rows that are counted, as parts of all rows.
 _TOP = (0.05, 0.02, 0.01, 0.005)
 UNUSUAL = ("unusualness", *(f"among the {100 * part:g} % most unusual" for part in _TOP))
@@ -50,41 +47,37 @@ def two_samples(blocks: Sequence[RowBlock], after: NDArray[np.bool_], permutatio
     >>> float(found.p[0][0])
     0.005
     """
-    n = len(after)
-    if not _LEAST <= after.sum() <= n - _LEAST:
-        raise InputError(f"{n - int(after.sum())} rows against {int(after.sum())}: both need at least two.")
-    generator = np.random.default_rng(seed)
+    generator, own = np.random.default_rng(seed), after.astype(np.float32)
 
     def draw(count: int) -> NDArray[Any]:
-        return generator.permuted(np.tile(after.astype(np.float32), (count, 1)), axis=1)
+        return generator.permuted(np.tile(own, (count, 1)), axis=1)
 
-    return _max_t(blocks, np.std, _welch, after.astype(np.float32), draw, permutations)
+    return _max_t(
+        [_scaled(block.values, block.values.std(0)) for block in blocks], blocks, _welch, own, draw, permutations
+    )
 
 
 def paired(blocks: Sequence[RowBlock], n: int, permutations: int, seed: int) -> Tested:
     """Whether differences (after − before) of the same rows have the mean zero: Student's t, signs flipped."""
-    if n < _LEAST:
-        raise InputError(f"{n} rows: a comparison needs at least two.")
     generator = np.random.default_rng(seed)
 
     def draw(count: int) -> NDArray[Any]:
         return generator.integers(0, 2, (count, n), dtype=np.int8).astype(np.float32) * 2 - 1
 
     # A difference that is the same in every row is the clearest of all: the scale is that of zero, not of the mean.
-    return _max_t(blocks, _root_mean_square, _student, np.ones(n, dtype=np.float32), draw, permutations)
+    scaled = [_scaled(block.values, np.sqrt((block.values**2).mean(0))) for block in blocks]
+    return _max_t(scaled, blocks, _student, np.ones(n, dtype=np.float32), draw, permutations)
 
 
 def _max_t(
+    scaled: Sequence[NDArray[Any]],
     blocks: Sequence[RowBlock],
-    scale: Callable[..., NDArray[Any]],
     statistic: Callable[[NDArray[Any], NDArray[Any]], NDArray[Any]],
     own: NDArray[Any],
     draw: Callable[[int], NDArray[Any]],
     permutations: int,
 ) -> Tested:
     """t with the rows' own labels, and how often the largest |t| of its family is as large with drawn ones."""
-    scaled = [_scaled(block.values, scale) for block in blocks]
-    observed = [statistic(x, own[None, block.rows])[0] for x, block in zip(scaled, blocks, strict=True)]
     largest: dict[str, list[NDArray[Any]]] = {block.family: [] for block in blocks}
     for first in range(0, permutations, _TOGETHER):
         drawn = draw(min(_TOGETHER, permutations - first))
@@ -92,43 +85,38 @@ def _max_t(
         for x, block in zip(scaled, blocks, strict=True):
             t = np.abs(statistic(x, drawn[:, block.rows])).max(1, initial=0.0)
             each[block.family] = np.maximum(each[block.family], t)
-        for family, found in each.items():
-            largest[family].append(found)
-    p = []
-    for t, block in zip(observed, blocks, strict=True):
-        null = np.sort(np.concatenate(largest[block.family]))
+        for family, most in each.items():
+            largest[family].append(most)
+    found = Tested([], [])
+    for x, block in zip(scaled, blocks, strict=True):
+        t = statistic(x, own[None, block.rows])[0]
+        null = np.concatenate(largest[block.family])
         # A small tolerance for sums in another order.
-        above = len(null) - np.searchsorted(null, np.abs(t) * (1 - 1e-5), side="left")
-        p.append(np.minimum(len(largest) * (1 + above) / (1 + permutations), 1.0))
-    return Tested(observed, p)
+        above = (null[:, None] >= np.abs(t) * (1 - 1e-5)).sum(0)
+        found.t.append(t)
+        found.p.append(np.minimum(len(largest) * (1 + above) / (1 + permutations), 1.0))
+    return found
 
 
-def _scaled(values: NDArray[Any], scale: Callable[..., NDArray[Any]]) -> NDArray[Any]:
+def _scaled(values: NDArray[Any], spread: NDArray[Any]) -> NDArray[Any]:
     """Columns of about one size, so that single precision is enough; what has no spread, but for rounding, is 0."""
-    spread = scale(values, axis=0)
     varies = spread > 1e-9 * np.abs(values).max(0, initial=0.0)
     return np.where(varies, values / np.where(varies, spread, 1.0), 0.0).astype(np.float32)
-
-
-def _root_mean_square(values: NDArray[Any], axis: int) -> NDArray[Any]:
-    return np.asarray(np.sqrt((values**2).mean(axis)))
 
 
 def _welch(x: NDArray[Any], after: NDArray[Any]) -> NDArray[Any]:
     """t per label vector and column; 0 where a group has fewer than two rows."""
     n_after = after.sum(1, keepdims=True)
     n_before = after.shape[1] - n_after
-    possible = (n_after >= _LEAST) & (n_before >= _LEAST)
-    a, b = np.maximum(n_after, _LEAST), np.maximum(n_before, _LEAST)
-    squared = x**2
-    sums, squares = after @ x, after @ squared
-    rest, rest_squares = x.sum(0) - sums, squared.sum(0) - squares
-    spread = _squared_error(squares, sums, a) + _squared_error(rest_squares, rest, b)
-    return np.asarray(np.where(possible, (sums / a - rest / b) / np.sqrt(spread + 1e-12), 0.0))
+    a, b = np.maximum(n_after, 2), np.maximum(n_before, 2)
+    sums, squares = after @ x, after @ x**2
+    rest, rest_squares = x.sum(0) - sums, (x**2).sum(0) - squares
+    error = _squared_error(squares, sums, a) + _squared_error(rest_squares, rest, b)
+    return np.asarray(np.where(np.minimum(n_after, n_before) < 2, 0.0, (sums / a - rest / b) / np.sqrt(error + 1e-12)))  # noqa: PLR2004
 
 
 def _student(x: NDArray[Any], signs: NDArray[Any]) -> NDArray[Any]:
-    n = max(signs.shape[1], _LEAST)
+    n = max(len(x), 2)
     sums = signs @ x
     return np.asarray(sums / n / np.sqrt(_squared_error((x**2).sum(0), sums, n) + 1e-12))
 
