@@ -55,7 +55,7 @@ def test_everything_can_be_said(tmp_path):
     ("change", "message"),
     [
         ({"modle": {}}, "'modle' is not known; did you mean 'model'"),
-        ({"recipe": {"epoch": 3}}, "recipe: setting 'epoch' is not known; did you mean 'epochs'"),
+        ({"recipe": {"epoch": 3}}, r"'recipe\.epoch' is not known; did you mean 'epochs'"),
         ({"recipe": {"preset": "alexnett"}}, "did you mean 'alexnet'"),
         ({"run": "fast"}, "run is 'fast'; it must be a table"),
         ({"model": {"name": "xmlp", "convert": {"why": "auto"}}}, r"'model\.convert\.why' is not known"),
@@ -108,14 +108,11 @@ def test_factories_of_ones_own():
     wrong = parse_config({**LEAST, "model": {"name": "support.tables:two_clouds", "options": {"n": 4}}})
     with pytest.raises(ConfigurationError, match=r"must make a torch\.nn\.Module, not TensorData"):
         build_model(wrong)
-    wrong = parse_config({**LEAST, "data": {"name": "torch.nn:Identity", "train": {}}})
-    with pytest.raises(ConfigurationError, match="gave a Identity, not a data set"):
-        build_data(wrong)
 
 
 def test_a_configuration_fetches_nothing():
     config = parse_config({**LEAST, "model": {"name": "xalexnet", "options": {"weights": "paper", "download": True}}})
-    with pytest.raises(ConfigurationError, match="downloads nothing"):
+    with pytest.raises(ConfigurationError, match="say --weights"):
         build_model(config)
 
 

@@ -73,8 +73,6 @@ def test_a_student_is_never_worse_than_its_start(tmp_path, on_disk):
     assert (result.best["step"], result.best["epoch"]) == (0, 0)
     assert result.best["validation"] > max(row["validation"] for row in result.history)
     assert all(torch.equal(value, before[name]) for name, value in student.state_dict().items())
-    with pytest.raises(ConfigurationError, match="held_out=1"):
-        distill(student, teacher, x, held_out=1.0)
 
 
 def test_one_pass_learns_the_teachers_integrated_gradients():
@@ -163,10 +161,6 @@ def test_a_calibrated_network_takes_held_steps():
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
 
 
-def test_wrong_settings():
-    with pytest.raises(ConfigurationError, match="labels=2"):
-        Distillation(nn.Identity(), labels=2)
-    with pytest.raises(ConfigurationError, match="temperature=0"):
-        Distillation(nn.Identity(), temperature=0)
+def test_a_student_with_other_outputs_is_refused():
     with pytest.raises(ConfigurationError, match=r"\(4, 2\) and \(4, 3\)"):
         Distillation(nn.Linear(5, 3))(nn.Linear(5, 2), torch.zeros(4, 5), None)

@@ -36,7 +36,7 @@ def cpu_fit(model, data, loss=F.cross_entropy, **settings):
     return fit(model, data, loss, **{"accelerator": "cpu", "progress": False, **settings})
 
 
-def by_hand(model, data, recipe, loss, seed):
+def by_hand(model, data, recipe, loss, seed, clip):
     (x, y), sampler, step = data, DistributedSampler(data[0], 1, 0, seed=seed), 0
     optimizer = torch.optim.SGD(
         model.parameters(), lr=recipe.lr, momentum=recipe.momentum, weight_decay=recipe.weight_decay
@@ -47,8 +47,8 @@ def by_hand(model, data, recipe, loss, seed):
         for rows in torch.tensor(list(sampler)).split(recipe.batch_size):
             optimizer.zero_grad()
             loss(model, x[rows], y[rows]).backward()
-            if recipe.clip:
-                nn.utils.clip_grad_norm_(model.parameters(), recipe.clip)
+            if clip:
+                nn.utils.clip_grad_norm_(model.parameters(), clip)
             optimizer.step()
             step += 1
         schedule.step()
@@ -58,16 +58,16 @@ def by_hand(model, data, recipe, loss, seed):
 @pytest.mark.parametrize("clip", [None, 0.05])
 @pytest.mark.parametrize("outputs", [None, "target", "residual"])
 def test_equals_the_loop_by_hand(clip, outputs):
-    recipe = Recipe(lr=0.5, epochs=4, batch_size=16, clip=clip, step_epochs=2)
+    recipe = Recipe(lr=0.5, epochs=4, batch_size=16, step_epochs=2)
     data, model = make_data(), make_model()
     other = copy.deepcopy(model)
     if outputs is None:
         loss = F.cross_entropy
-        steps = by_hand(other, data, recipe, lambda m, x, y: F.cross_entropy(m(x), y), seed=7)
+        steps = by_hand(other, data, recipe, lambda m, x, y: F.cross_entropy(m(x), y), 7, clip)
     else:
         loss, written = (AttributionLoss(F.cross_entropy, Gini(), 0.3, outputs=outputs) for _ in range(2))
-        steps = by_hand(other, data, recipe, lambda m, x, y: written(m, x, y).total, seed=7)
-    result = cpu_fit(model, data, loss, recipe=recipe, seed=7)
+        steps = by_hand(other, data, recipe, lambda m, x, y: written(m, x, y).total, 7, clip)
+    result = cpu_fit(model, data, loss, recipe=recipe, seed=7, gradient_clip_val=clip)
     assert result.steps == steps == 12
     for mine, theirs in zip(model.parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-7)
@@ -245,15 +245,20 @@ def test_an_objective_of_ones_own():
     [
         (DataLoader(TensorDataset(torch.zeros(3))), ConfigurationError, r"pass its \.dataset"),
         ((x for x in range(3)), ConfigurationError, "needs __len__ and __getitem__"),
-        ((torch.zeros(5, 2), torch.zeros(3)), InputError, "data has tensors of 5, 3 samples"),
-        ((np.zeros((5, 2)), torch.zeros(5)), InputError, r"tuple of \(ndarray, Tensor\).*torch\.from_numpy"),
-        ([(torch.zeros(4), 0, 0)] * 3, InputError, r"gave \w+ of \(Tensor, Tensor, Tensor\)"),
+        ([(torch.zeros(4), 0, 0)] * 3, InputError, r"gave a \w+ of \(Tensor, Tensor, Tensor\)"),
         ([], InputError, "data has no samples"),
     ],
 )
 def test_data_that_cannot_be_used(data, error, message):
     with pytest.raises(error, match=message):
         cpu_fit(make_model(), data, recipe=Recipe(epochs=1))
+
+
+def test_arrays_are_taken_as_tensors_are():
+    (x, y), models = make_data(), (make_model(), make_model())
+    for model, data in zip(models, ((x, y), (x.numpy(), y.numpy())), strict=True):
+        cpu_fit(model, data, recipe=Recipe(epochs=1, batch_size=16))
+    assert torch.equal(models[0][0].weight, models[1][0].weight)
 
 
 def test_columns_of_tensor_data_become_arguments():
@@ -266,9 +271,7 @@ def test_columns_of_tensor_data_become_arguments():
         WithArguments(data, boxes="boxes")
 
 
-def test_arguments_that_nobody_takes():
-    with pytest.raises(ConfigurationError, match=r"'prescision' is neither .* did you mean 'precision'"):
-        cpu_fit(make_model(), make_data(), prescision="64-true")
+def test_a_loss_is_a_function():
     with pytest.raises(ConfigurationError, match="loss is 'cross_entropy'"):
         cpu_fit(make_model(), make_data(), "cross_entropy")
 

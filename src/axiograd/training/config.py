@@ -5,7 +5,7 @@ import tomllib
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass
+from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -76,7 +76,7 @@ class LossConfig:
     task: str = "cross_entropy"
     prior: str | None = None
     prior_options: dict[str, Any] = field(default_factory=dict)
-    weight: float | int = 1.0
+    weight: float = 1.0
     method: str = "XGradient"
     method_options: dict[str, Any] = field(default_factory=dict)
     outputs: Literal["target", "all", "random", "residual"] = "target"
@@ -124,34 +124,33 @@ def parse_config(table: Mapping[str, Any]) -> TrainingConfig:
     return config
 
 
-def _read(kind: Any, table: Mapping[str, Any], where: str) -> Any:
+def _read(kind: Any, table: Mapping[str, Any], section: str) -> Any:
     """A data class from a table; a key that is unknown or missing, and a value of another type, are named."""
-    hints = typing.get_type_hints(kind)
-    named = {key: f"{where}.{key}" if where else key for key in [*hints, *table]}
+    hints, where = typing.get_type_hints(kind), f"{section}." if section else ""
+    if kind is Recipe and "preset" in table:
+        preset = asdict(Recipe.preset(table["preset"]))
+        table = {**preset, **{key: value for key, value in table.items() if key != "preset"}}
     for key in table:
         if key not in hints:
-            raise ConfigurationError(f"{named[key]!r} is not known; {choose_from(key, hints)}.")
+            raise ConfigurationError(f"'{where}{key}' is not known; {choose_from(key, hints)}.")
     for one in fields(kind):
         if one.name not in table and one.default is MISSING and one.default_factory is MISSING:
-            raise ConfigurationError(f"{named[one.name]!r} is missing; a training run needs model, data and out.")
-    return kind(**{key: _value(given, hints[key], named[key]) for key, given in table.items()})
+            raise ConfigurationError(f"'{where}{one.name}' is missing; a training run needs model, data and out.")
+    return kind(**{key: _value(value, hints[key], where + key) for key, value in table.items()})
 
 
 def _value(value: Any, hint: Any, where: str) -> Any:
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    section = next((one for one in (hint, *arguments) if is_dataclass(one)), None)
-    if section is not None or dict in {origin, *map(typing.get_origin, arguments)}:
+    inside = typing.get_args(hint)
+    section = next((one for one in (hint, *inside) if is_dataclass(one)), None)
+    if section is not None or dict in {typing.get_origin(one) for one in (hint, *inside)}:
         if not isinstance(value, dict):
             raise ConfigurationError(f"{where} is {value!r}; it must be a table, [{where}].")
-        if section is Recipe:
-            settings = dict(value)
-            return Recipe.preset(settings.pop("preset", "alexnet"), **settings)  # whose settings are the defaults
         return value if section is None else _read(section, value, where)
-    if origin is Literal:
-        fits, wanted = value in arguments, f"one of {', '.join(map(repr, arguments))}"
+    if typing.get_origin(hint) is Literal:
+        fits, wanted = value in inside, f"one of {', '.join(map(repr, inside))}"
     else:
-        kinds = (str,) if hint is Path else arguments or (hint,)
-        fits, wanted = type(value) in kinds, " or ".join(kind.__name__ for kind in kinds if kind is not type(None))
+        kind = str if hint is Path else inside[0] if inside else hint  # inside: or None, which TOML cannot say
+        fits, wanted = type(value) is kind or (kind is float and type(value) is int), f"of type {kind.__name__}"
     if not fits:
         raise ConfigurationError(f"{where} is {value!r}; it must be {wanted}.")
     return Path(value) if hint is Path else value
@@ -167,16 +166,16 @@ def train_from(
 
     `on_convert` is called with the conversion, if there is one, before training begins.
     """
-    train_data, validation = build_data(config)
+    data, validation = build_data(config)
     with torch.random.fork_rng():
         torch.manual_seed(config.seed)
-        model, conversion = build_model(config, train_data)
+        model, conversion = build_model(config, data)
     if conversion is not None and on_convert is not None:
         on_convert(conversion)
     settings: dict[str, Any] = {"recipe": config.recipe, "out": config.out, "seed": config.seed, **config.run}
-    settings["metadata"] = recipe_of(config, train_data, validation, conversion).to_metadata()
-    data = with_arguments(config, train_data)
-    return fit(model, data, build_loss(config), validation=validation, **(settings | overrides))
+    settings["metadata"] = recipe_of(config, data, validation, conversion).to_metadata()
+    samples = with_arguments(config, data)
+    return fit(model, samples, build_loss(config), validation=validation, **{**settings, **overrides})
 
 
 def code_named_in(config: TrainingConfig) -> dict[str, str]:
@@ -193,47 +192,28 @@ def code_named_in(config: TrainingConfig) -> dict[str, str]:
 
 def build_model(config: TrainingConfig, data: Any = None) -> tuple[nn.Module, Conversion | None]:
     """The model by its name, with its weights, and what made it an X-DNN; a table says how wide it is."""
-    chosen, options = config.model, settings_for(config, data)
-    for name in ("weights", "download"):
-        if name in options:
-            raise ConfigurationError(
-                f"model.options.{name}: write weights = … in [model]; a configuration downloads nothing, get weights "
-                f"first, by axiograd check {chosen.name} --weights default --download."
-            )
+    chosen = config.model
     with _prefix_errors("model"):
-        model = load_model(chosen.name, chosen.weights, settings=options).model
+        model = load_model(chosen.name, chosen.weights, settings=settings_for(config, data)).model
         if chosen.convert is None:
             return model.train(), None
-        if data is None:
-            raise ConfigurationError("the conversion needs examples, which are samples of the training data.")
-        conversion = to_xdnn(model, _examples(data, chosen.convert.examples), how=chosen.convert.how)
+        # The first of a shuffled order: some of every class.
+        examples = next(iter(loader(ensure_dataset(data, "data"), chosen.convert.examples, shuffle=True))).inputs
+        conversion = to_xdnn(model, examples, how=chosen.convert.how)
         return conversion.model.train(), conversion
-
-
-def _examples(data: Any, n: int) -> Any:
-    """The inputs of so many samples, of which no one class comes first."""
-    ready = ensure_dataset(data, "data")
-    return next(iter(loader(ready, min(n, len(ready)), shuffle=True))).inputs
 
 
 def build_data(config: TrainingConfig) -> tuple[Any, Any]:
     """The data to train on and, if there are options for it, the data to validate with."""
     known = {name: one for name, one in vars(axiograd.datasets).items() if inspect.isfunction(one)}
-    options = dict(config.data.options)
-    if is_table(config.data.name):
-        make: Callable[..., Any] = axiograd.datasets.table
-        options = {"path": config.data.name, **options}
-    else:
-        make = find_factory(config.data.name, "data.name", known)
-
-    def build(of_split: Mapping[str, Any], where: str) -> Any:
-        found = _call(make, {**options, **of_split}, where)
-        if isinstance(found, str | bytes | Mapping) or not hasattr(found, "__getitem__"):
-            raise ConfigurationError(f"data.name {config.data.name!r} gave a {type(found).__name__}, not a data set.")
-        return found
-
-    data = build(config.data.train, "data.train")
-    return data, None if config.data.validation is None else build(config.data.validation, "data.validation")
+    name, options = config.data.name, config.data.options
+    if is_table(name):
+        name, options = "table", {"path": name, **options}
+    make = find_factory(name, "data.name", known)
+    data = _call(make, {**options, **config.data.train}, "data.train")
+    if config.data.validation is None:
+        return data, None
+    return data, _call(make, {**options, **config.data.validation}, "data.validation")
 
 
 def with_arguments(config: TrainingConfig, data: Any) -> Any:
@@ -254,11 +234,11 @@ def build_loss(config: TrainingConfig) -> Any:
     return AttributionLoss(task, prior, loss.weight, method, outputs=loss.outputs, **loss.method_options)
 
 
-def find_factory(name: str, where: str, known: Mapping[str, Callable[..., Any]]) -> Callable[..., Any]:
-    """A function by its name among the known ones, or by `package.module:function` or `file.py:function`, your code."""
+def find_factory(name: str, where: str, known: Mapping[str, Any]) -> Any:
+    """What a name stands for among the known ones, or `package.module:function` or `file.py:function`, your code."""
     if ":" in name:
         with _prefix_errors(where):
-            return typing.cast("Callable[..., Any]", load(name))
+            return load(name)
     if name not in known:
         raise ConfigurationError(f"{where} {name!r} is not known; {choose_from(name, known)}.")
     return known[name]
@@ -297,23 +277,22 @@ def settings_for(config: TrainingConfig, data: Any) -> dict[str, Any]:
 
 def recipe_of(config: TrainingConfig, data: Any, validation: Any, conversion: Conversion | None) -> BuildRecipe:
     """How the model is rebuilt, how its inputs are prepared, and what its classes are called."""
-    name, settings = config.model.name, settings_for(config, data)
-    if ":" not in name and config.model.weights is not None:
-        known = resolve(name, config.model.weights, root=settings.get("root"), download=False)[1]
-        settings = {**known, **settings}
+    name, weights, settings = config.model.name, config.model.weights, settings_for(config, data)
+    if ":" not in name and weights is not None:
+        settings = {**resolve(name, weights, root=None, download=False)[1], **settings}
     schema, shape = getattr(data, "schema", None), _shape(data)
     is_image = len(shape) == _IMAGE
-    classes = schema.classes if schema is not None else _classes(data) if is_image else ()
+    names = getattr(data, "classes", None) or getattr(data, "names", None) or ()
     return BuildRecipe(
         spec=name,
         how="trained" if conversion is None else conversion.how,  # type: ignore[arg-type]
         shape=shape,
-        settings={key: value for key, value in settings.items() if key != "root"},
+        settings=settings,
         weights="trained",
         examples=str(getattr(data, "name", config.data.name)),
         table={} if schema is None else schema.to_dict(),
         pixels=_pixels(data, validation) if is_image else {},
-        classes=tuple(classes),
+        classes=tuple(schema.classes if schema is not None else map(str, names) if is_image else ()),
     )
 
 
@@ -323,10 +302,6 @@ def _shape(data: Any) -> tuple[int, ...]:
         item = (data[0][0],) if isinstance(data, tuple) else data[0]
     first = item.get("inputs") if isinstance(item, Mapping) else item[0]
     return tuple(first.shape) if isinstance(first, Tensor) and first.dim() else (1,)
-
-
-def _classes(data: Any) -> tuple[str, ...]:
-    return tuple(map(str, getattr(data, "classes", None) or getattr(data, "names", None) or ()))
 
 
 def _pixels(data: Any, validation: Any) -> dict[str, Any]:

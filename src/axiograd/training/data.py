@@ -42,9 +42,12 @@ def read_batch(collated: Any, indices: Sequence[int] = ()) -> Batch:
         if not rest or isinstance(rest[0], Mapping):
             inputs = tuple(inputs) if isinstance(inputs, list) else inputs
             return Batch(inputs, target, dict(rest[0]) if rest else {}, list(indices))
+    kind = f"a {type(collated).__name__}"
+    if isinstance(collated, list | tuple):
+        kind += f" of ({', '.join(type(part).__name__ for part in collated)})"
     raise InputError(
         "a sample must be (inputs, target), (inputs, target, {name: prior argument}) or a mapping with "
-        f"'inputs' and 'target'; the data set gave {_describe(collated)}."
+        f"'inputs' and 'target'; the data set gave {kind}."
     )
 
 
@@ -140,22 +143,17 @@ def seed_epoch(seed: int, epoch: int, rank: int = 0) -> None:
 
 
 def ensure_dataset(data: Any, what: str) -> Any:
-    """A map-style data set; a tuple of tensors becomes one."""
+    """A map-style data set; a tuple of tensors or arrays becomes one."""
     if hasattr(data, "per_sample"):
         return WithArguments(data)
     if isinstance(data, tuple) and data and all(isinstance(part, Tensor | np.ndarray) for part in data):
-        if any(isinstance(part, np.ndarray) for part in data):
-            raise InputError(f"{what} is {_describe(data)}; make tensors of NumPy's arrays with torch.from_numpy.")
-        sizes = [len(part) if part.dim() else 0 for part in data]
-        if len(set(sizes)) > 1:
-            raise InputError(
-                f"{what} has tensors of {', '.join(map(str, sizes))} samples; all must have the same number."
-            )
-        return TensorDataset(*data)
+        return TensorDataset(*map(torch.as_tensor, data))
     if isinstance(data, DataLoader):
         raise ConfigurationError(f"{what} is a DataLoader; pass its .dataset: `fit` draws an order of its own.")
     if isinstance(data, IterableDataset) or not (hasattr(data, "__getitem__") and hasattr(data, "__len__")):
-        raise ConfigurationError(f"{what} is {_describe(data)}; it needs __len__ and __getitem__, to be resumable.")
+        raise ConfigurationError(
+            f"{what} is a {type(data).__name__}; it needs __len__ and __getitem__, to be resumable."
+        )
     if len(data) == 0:
         raise InputError(f"{what} has no samples.")
     return data
@@ -163,9 +161,3 @@ def ensure_dataset(data: Any, what: str) -> Any:
 
 def _as_is(batch: Any) -> Any:
     return batch  # __getitems__ has collated it
-
-
-def _describe(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        return f"{type(value).__name__} of ({', '.join(type(part).__name__ for part in value)})"
-    return type(value).__name__

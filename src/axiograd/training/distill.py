@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils._pytree import tree_leaves
-from torch.utils.data import Dataset, Subset, TensorDataset
+from torch.utils.data import Dataset, TensorDataset, random_split
 
 from axiograd._state import in_mode, like_of
 from axiograd.attribution import IntegratedGradients
@@ -33,6 +33,12 @@ class TaughtAttributions:
     #: Windows of images over which attributions are averaged before they are compared; 1 compares pixels.
     window: int = 8
     distance: Literal["l2", "l1", "cosine"] = "cosine"
+
+    def of(self, teacher: nn.Module, inputs: Tensor, target: Tensor) -> Tensor:
+        """What a teacher in eval mode attributes to one batch."""
+        with in_mode(teacher, training=False):
+            method = IntegratedGradients(teacher, self.steps, internal_batch_size=16)
+            return self.pooled(method.attribute(inputs, target)).detach()
 
     def pooled(self, attributions: Tensor) -> Tensor:
         """[n, c, h, w] → [n, 1, h/window, w/window]; anything else as it is.
@@ -80,12 +86,6 @@ class Distillation(Objective):
         attributions: TaughtAttributions | None = None,
     ) -> None:
         super().__init__()
-        if not 0.0 <= labels <= 1.0:
-            raise ConfigurationError(f"labels={labels} is the share of the label's loss; it must be between 0 and 1.")
-        if temperature is not None and not temperature > 0:
-            raise ConfigurationError(
-                f"temperature={temperature}; it must be positive, or None for a squared difference."
-            )
         self._teacher = (teacher,)  # in a tuple: it is neither trained nor saved with the student
         self.temperature, self.labels, self.attributions = temperature, labels, attributions
         self.task_loss = task_loss if labels else self.imitation
@@ -101,9 +101,7 @@ class Distillation(Objective):
         taught = self.teach(inputs)
         if self.attributions is not None:
             top = taught.argmax(1)
-            with in_mode(self._teacher[0], training=False):
-                method = IntegratedGradients(self._teacher[0], self.attributions.steps, internal_batch_size=16)
-                maps = self.attributions.pooled(method.attribute(inputs, top)).detach()
+            maps = self.attributions.of(self._teacher[0], inputs, top)
             terms = self._explained(model, inputs, taught, attribution_target=top, maps=maps)
             return DistillationTerms(terms.total, terms.task, terms.outputs, matching=terms.prior)
         outputs = call_model(model, inputs)
@@ -171,8 +169,6 @@ def distill(
     >>> result.history[-1]["imitation"] < 0.01 * result.history[0]["imitation"]
     True
     """
-    if not 0 <= held_out < 1:
-        raise ConfigurationError(f"held_out={held_out}; it is a share of the samples, at least 0 and below 1.")
     if attributions is not None and (labels or validation is not None):
         raise ConfigurationError("attributions are taught without labels and without validation.")
     objective = Distillation(
@@ -181,9 +177,8 @@ def distill(
     if not labels:
         data, validation = _Unlabelled(data), None if validation is None else _Unlabelled(validation)
         if validation is None and attributions is None and held_out and len(data) >= _FEW:
-            n = max(2, round(1 / held_out))
-            validation = Subset(data, range(n - 1, len(data), n))
-            data = Subset(data, [i for i in range(len(data)) if i % n != n - 1])
+            chance = torch.Generator().manual_seed(settings.get("seed", 0))
+            data, validation = random_split(data, [1 - held_out, held_out], chance)
     home = like_of(teacher).device
     try:
         return fit(student, data, objective, validation=validation, **{"judge_start": True, **settings})
@@ -199,11 +194,6 @@ class _Unlabelled(Dataset[Any]):
 
     def __len__(self) -> int:
         return len(self.data)
-
-    def set_epoch(self, epoch: int) -> None:
-        """For data sets that draw by the epoch."""
-        if hasattr(self.data, "set_epoch"):
-            self.data.set_epoch(epoch)
 
     def __getitem__(self, index: int) -> Any:
         item = self.data[index]

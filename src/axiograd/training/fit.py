@@ -1,7 +1,6 @@
 """`fit`: train with a task loss or an attribution prior on Lightning's Trainer, with checkpoints that resume."""
 
 import copy
-import inspect
 import logging
 import math
 import os
@@ -13,7 +12,6 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +20,7 @@ from torch import nn
 
 from axiograd._extras import optional
 from axiograd._io import check_writable, save_tensors
-from axiograd._names import choose_from
 from axiograd._state import draws_noticed, in_mode
-from axiograd.errors import ConfigurationError
 from axiograd.training.data import ensure_dataset
 from axiograd.training.objective import Objective, ensure_objective
 from axiograd.training.recipe import Recipe
@@ -64,7 +60,7 @@ def fit(
     validation: Any = None,
     metric: "Metric" = "loss",
     judge_start: bool = False,
-    recipe: Recipe | str | None = None,
+    recipe: Recipe | str = "alexnet",
     out: str | Path | None = None,
     seed: int = 0,
     num_workers: int = 0,
@@ -93,13 +89,10 @@ def fit(
     optional("lightning.pytorch", "train", "axiograd.training.fit")
     from axiograd.training.module import TrainingModule
 
-    if out is not None:
-        check_writable(Path(out))
-    chosen = Recipe.ensure(recipe)
     module = TrainingModule(
         model,
         ensure_objective(loss),
-        chosen,
+        Recipe.preset(recipe) if isinstance(recipe, str) else recipe,
         ensure_dataset(data, "data"),
         validation=None if validation is None else ensure_dataset(validation, "validation"),
         metric=metric,
@@ -110,15 +103,23 @@ def fit(
     with ExitStack() as stack:
         stack.enter_context(_undisturbed(model))
         folder = None if out is None else Path(out)
-        if folder is None and validation is not None:  # the best weights wait somewhere
+        if folder is not None:
+            check_writable(folder)
+            folder.mkdir(parents=True, exist_ok=True)
+        elif validation is not None:  # the best weights wait somewhere
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         shown = sys.stderr.isatty() if progress is None else progress
         run = _trainer(module, folder, {"enable_progress_bar": shown, **trainer})
         if not model.training:
             model.train()  # parts of a model in train mode that are in eval mode are frozen, and stay so
-        before = _judged_before(run, module) if judge_start and validation is not None else None
+        before = None
+        if judge_start and validation is not None:
+            run.validate(module, verbose=False)
+            before = module.score, copy.deepcopy(model.state_dict())
         _train(run, module, None if folder is None else folder / "last.ckpt")
-        best = _load_best(module, folder, before)
+        best = None
+        if folder is not None and validation is not None:
+            best = _load_best(model, folder / "best.ckpt", before)
         run.strategy.barrier()  # nobody takes the folder away while others read
     model.zero_grad()
     weights = None
@@ -132,7 +133,7 @@ def fit(
     )
 
 
-def _trainer(module: "TrainingModule", folder: Path | None, given: Mapping[str, Any]) -> Any:
+def _trainer(module: "TrainingModule", folder: Path | None, given: dict[str, Any]) -> Any:
     """Lightning's Trainer with our checkpoints, and with whatever was given for it."""
     from lightning.pytorch import Trainer
     from lightning.pytorch.callbacks import ModelCheckpoint
@@ -140,36 +141,26 @@ def _trainer(module: "TrainingModule", folder: Path | None, given: Mapping[str, 
 
     from axiograd.training.module import AtomicCheckpoints, Interrupted
 
-    known = inspect.signature(Trainer).parameters
-    for name in given:
-        if name not in known:
-            raise ConfigurationError(
-                f"{name!r} is neither an argument of fit nor of Trainer; {choose_from(name, known)}."
-            )
-    settings: dict[str, Any] = {**_launched(), **given}
-    callbacks = list(settings.pop("callbacks", None) or [])
-    plugins = list(settings.pop("plugins", None) or [])
+    callbacks, plugins = [*(given.pop("callbacks", None) or [])], [*(given.pop("plugins", None) or [])]
     if folder is not None:
-        checkpoint = partial(ModelCheckpoint, folder, save_on_train_epoch_end=True, enable_version_counter=False)
+        settings: dict[str, Any] = {"save_on_train_epoch_end": True, "enable_version_counter": False}
         callbacks.append(Interrupted(folder / "interrupted.ckpt"))
         if module.validation is not None:
-            callbacks.append(checkpoint("best", monitor="validation", mode="max"))
-        callbacks.append(checkpoint("last"))
+            callbacks.append(ModelCheckpoint(folder, "best", monitor="validation", mode="max", **settings))
+        callbacks.append(ModelCheckpoint(folder, "last", **settings))
         plugins.append(AtomicCheckpoints())
-    steps = math.ceil(len(module.data) / module.recipe.batch_size)
     defaults: dict[str, Any] = {
         "logger": False if folder is None else CSVLogger(folder, "logs"),
-        "log_every_n_steps": min(50, steps),
+        "log_every_n_steps": min(50, math.ceil(len(module.data) / module.recipe.batch_size)),
         "enable_model_summary": False,
         "num_sanity_val_steps": 0,
-        "gradient_clip_val": module.recipe.clip,
+        "limit_val_batches": 0 if module.validation is None else None,
+        **_launched(),
     }
-    if module.validation is None:
-        defaults["limit_val_batches"] = 0
-    fixed: dict[str, Any] = {"max_epochs": module.recipe.epochs, "use_distributed_sampler": False}
     return Trainer(
-        **{**defaults, **settings},
-        **fixed,
+        **{**defaults, **given},
+        max_epochs=module.recipe.epochs,
+        use_distributed_sampler=False,
         callbacks=callbacks,
         plugins=plugins,
         enable_checkpointing=folder is not None,
@@ -181,7 +172,7 @@ def _launched() -> dict[str, int]:
     if "LOCAL_WORLD_SIZE" not in os.environ:
         return {"devices": 1}
     here = int(os.environ["LOCAL_WORLD_SIZE"])
-    return {"devices": here, "num_nodes": max(1, int(os.environ["WORLD_SIZE"]) // here)}
+    return {"devices": here, "num_nodes": int(os.environ["WORLD_SIZE"]) // here}
 
 
 def _train(trainer: Any, module: "TrainingModule", last: Path | None) -> None:
@@ -197,27 +188,16 @@ def _train(trainer: Any, module: "TrainingModule", last: Path | None) -> None:
         raise KeyboardInterrupt from stopped
 
 
-def _judged_before(trainer: Any, module: "TrainingModule") -> tuple[float, dict[str, Any]]:
-    """The score of the weights that training begins with, and these weights."""
-    trainer.validate(module, verbose=False)
-    return float(trainer.callback_metrics["validation"]), copy.deepcopy(module.model.state_dict())
-
-
-def _load_best(
-    module: "TrainingModule", folder: Path | None, before: tuple[float, dict[str, Any]] | None
-) -> dict[str, float] | None:
-    """Give the model its best weights, and say of which epoch they are; without validation the last ones stay."""
-    judged = [row for row in module.history if "validation" in row]
-    if not judged or folder is None:
-        return None
-    best = max(judged, key=lambda row: -math.inf if math.isnan(row["validation"]) else row["validation"])
-    if before is not None and not best["validation"] > before[0]:
-        module.model.load_state_dict(before[1])
+def _load_best(model: nn.Module, path: Path, before: tuple[Any, dict[str, Any]] | None) -> dict[str, float]:
+    """Give the model its best weights, which may be those from before, and say of which epoch they are."""
+    checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+    row: dict[str, float] = checkpoint["axiograd"]["history"][-1]
+    if before is not None and not row["validation"] > before[0]:
+        model.load_state_dict(before[1])
         return {"step": 0, "epoch": 0, "validation": before[0]}
-    state = torch.load(folder / "best.ckpt", map_location="cpu", weights_only=True)["state_dict"]
-    own = {name.removeprefix("model."): value for name, value in state.items() if name.startswith("model.")}
-    module.model.load_state_dict(own)
-    return {name: best[name] for name in ("step", "epoch", "validation")}
+    state = checkpoint["state_dict"].items()
+    model.load_state_dict({name.removeprefix("model."): value for name, value in state if name.startswith("model.")})
+    return {name: row[name] for name in ("step", "epoch", "validation")}
 
 
 @contextmanager
@@ -225,8 +205,7 @@ def _undisturbed(model: nn.Module) -> Iterator[None]:
     """The model's modes and the global generators come back as they were; Lightning says only what matters."""
     log = logging.getLogger("lightning.pytorch")
     level = log.level
-    devices = list(range(torch.cuda.device_count()))
-    with in_mode(model), torch.random.fork_rng(devices=devices), draws_noticed(), warnings.catch_warnings():
+    with in_mode(model), torch.random.fork_rng(), draws_noticed(), warnings.catch_warnings():
         for message in _MEANT:
             warnings.filterwarnings("ignore", message)
         log.setLevel(logging.WARNING)

@@ -1,9 +1,8 @@
 """The LightningModule that `fit` trains: an objective's total, mixup, validation, and the history of the epochs."""
 
 import math
-import pickle
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
@@ -13,10 +12,11 @@ from lightning.pytorch import LightningModule
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader
 
 from axiograd._io import replacing, require_same_settings, settings_of, writing
-from axiograd.errors import ConfigurationError, NotFiniteError, StorageError
+from axiograd.errors import ConfigurationError, NotFiniteError
 from axiograd.training.connected import refuse_what_loses_gradients
 from axiograd.training.data import SAMPLE_WEIGHT, Batch, loader, seed_epoch
 from axiograd.training.loss import AttributionLoss
@@ -61,16 +61,16 @@ class TrainingModule(LightningModule):
         }
         self.history: list[dict[str, float]] = []
         self.resumed_step = 0
-        self._terms: list[str] = []
         self._judged: list[tuple[Tensor, Tensor, Tensor | None]] = []
-        self._score: float | None = None
+        #: Of the last validation.
+        self.score: float | None = None
 
     # Data and optimizer
 
     def train_dataloader(self) -> DataLoader[Batch]:
         """This rank's part of the samples, in another order in every epoch."""
         batches = self._loader(self.data, shuffle=True)
-        # Lightning starts the workers of the first epoch, which may be that of a resumed run, before the epoch.
+        # Lightning starts the workers of a resumed run before it counts the last epoch as completed.
         progress: Any = self.trainer.fit_loop.epoch_progress.current
         self._begin(batches, progress.processed)
         return batches
@@ -127,27 +127,44 @@ class TrainingModule(LightningModule):
             inputs, task_loss, target = mixup(batch, task_loss, self.recipe.mixup)
             if isinstance(self.objective, AttributionLoss) and self.objective.outputs == "target":
                 arguments["attribution_target"] = target
-        where = f"epoch {self.current_epoch + 1}, step {self.global_step + 1}"
         try:
             with _minimising(self.objective, task_loss):
                 terms = self.objective(self.model, inputs, batch.target, **arguments)
         except NotFiniteError as error:
-            raise NotFiniteError(f"{where}, {_culprits(batch)}: {error}") from error
+            raise self._not_finite(batch, str(error)) from error
         values = {name: value.detach() for name, value in vars(terms).items() if _is_scalar(value)}
         if not bool(values["total"].isfinite()):
-            raise not_finite(values, batch, terms, task_loss, where)
-        self._terms = list(values)
+            found = [getattr(terms, name, None) for name in ("outputs", "attributions")]
+            with torch.no_grad(), suppress(ConfigurationError, RuntimeError):  # a loss of the whole batch
+                found.append(each_loss(task_loss, terms.outputs, batch.target))
+            named = ", ".join(f"{name} = {float(value)}" for name, value in values.items() if not value.isfinite())
+            raise self._not_finite(batch, named, *found)
         self.log_dict(values, on_step=True, on_epoch=True, prog_bar=True, sync_dist=True, batch_size=len(batch.indices))
         total: Tensor = terms.total
         return total
 
+    def _not_finite(self, batch: Batch, what: str, *found: Any) -> NotFiniteError:
+        """An error that names the samples with a value that is not finite; all of the batch if there is none."""
+        wrong = torch.zeros(len(batch.indices), dtype=torch.bool)
+        for tensor in tree_leaves((batch.inputs, batch.target, batch.arguments, found)):
+            if isinstance(tensor, Tensor) and tensor.ndim and len(tensor) == len(wrong):
+                wrong |= (~tensor.detach().isfinite()).reshape(len(wrong), -1).any(1).cpu()
+        chosen = [index for index, bad in zip(batch.indices, wrong.tolist(), strict=True) if bad] or batch.indices
+        samples = ", ".join(map(str, sorted(chosen)[:_FEW])) + (" …" if len(chosen) > _FEW else "")
+        return NotFiniteError(
+            f"epoch {self.current_epoch + 1}, step {self.global_step + 1}, sample {samples} of the data set: {what}. "
+            "The weights were not updated; look at these samples, or use a smaller learning rate, gradient clipping, "
+            "or a higher precision."
+        )
+
     def on_train_epoch_end(self) -> None:
         """Write down the means of the terms, and the score."""
-        metrics = self.trainer.callback_metrics
         row: dict[str, float] = {"step": self.global_step, "epoch": self.current_epoch + 1}
-        row |= {name: float(metrics[f"{name}_epoch"]) for name in self._terms}
-        if self._score is not None:
-            row["validation"] = self._score
+        for name, value in self.trainer.callback_metrics.items():
+            if name.endswith("_epoch"):
+                row[name.removesuffix("_epoch")] = float(value)
+        if self.score is not None:
+            row["validation"] = self.score
         self.history.append(row)
 
     # Validation
@@ -169,8 +186,8 @@ class TrainingModule(LightningModule):
         )
         assert outputs is not None and targets is not None  # noqa: S101, PT018 - only weights may be missing
         self._judged = []
-        self._score = score(self.metric, self.objective.task_loss, outputs, targets, weights)
-        self.log("validation", self._score, sync_dist=True)
+        self.score = score(self.metric, self.objective.task_loss, outputs, targets, weights)
+        self.log("validation", self.score, sync_dist=True)
 
     def _gathered(self, mine: Tensor) -> Tensor:
         """Rank r of R has the samples r, r + R, …; all of them, in the data set's order."""
@@ -194,7 +211,7 @@ class TrainingModule(LightningModule):
 
 
 class Interrupted(Callback):
-    """Whatever stops a run, Ctrl-C or an error, leaves a checkpoint of that moment."""
+    """Ctrl-C or an error leaves a checkpoint of that moment; from Lightning's own, the next run would resume."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -205,39 +222,26 @@ class Interrupted(Callback):
 
 
 class AtomicCheckpoints(TorchCheckpointIO):
-    """Lightning's checkpoints, written beside their place and renamed: a killed process leaves the last one whole."""
+    """Checkpoints written beside their place and renamed; Lightning moves them from /tmp, which may be a copy."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:  # noqa: ARG002
         """Write one file."""
-        with writing(Path(path)):
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
-            with replacing(Path(path)) as building:
-                torch.save(checkpoint, building)
-
-    def load_checkpoint(self, path: Any, *arguments: Any, **keywords: Any) -> dict[str, Any]:
-        """Read one file."""
-        try:
-            found: dict[str, Any] = super().load_checkpoint(path, *arguments, **keywords)
-        except (pickle.UnpicklingError, RuntimeError, EOFError, OSError) as error:
-            raise StorageError(
-                f"{path} is damaged, or is not a checkpoint of training ({str(error).splitlines()[0]}). Move it away "
-                "to start anew."
-            ) from error
-        return found
+        with writing(Path(path)), replacing(Path(path)) as building:
+            torch.save(checkpoint, building)
 
 
 @contextmanager
 def _minimising(objective: Objective, task_loss: Callable[..., Tensor]) -> Iterator[None]:
     """The objective with the task loss of one batch, whose samples are weighted or mixed."""
-    before = objective.task_loss
-    if task_loss is before:
-        yield
-        return
-    objective.task_loss = task_loss
+    attributes = vars(objective)  # `setattr` would refuse a function where the loss is a module
+    before = attributes.get("task_loss")
+    attributes["task_loss"] = task_loss
     try:
         yield
     finally:
-        objective.task_loss = before
+        del attributes["task_loss"]
+        if before is not None:
+            attributes["task_loss"] = before
 
 
 def mixup(
@@ -259,8 +263,6 @@ def mixup(
             "a mask or box belongs to one image, not to a mixture of two; set mixup = 0."
         )
     first = batch.target
-    if not isinstance(first, Tensor):
-        raise ConfigurationError(f"mixup needs a tensor of targets, not {type(first).__name__}.")
     m = float(torch.distributions.Beta(alpha, alpha).sample())
     other = torch.randperm(len(first)).to(first.device)
     second = first[other]
@@ -280,8 +282,6 @@ def mixup(
 
 def _mixed(inputs: Any, other: Tensor, m: float) -> Any:
     if isinstance(inputs, Tensor):
-        if not inputs.is_floating_point():
-            raise ConfigurationError(f"mixup cannot mix {inputs.dtype} inputs; set mixup = 0.")
         return m * inputs + (1 - m) * inputs[other]
     if isinstance(inputs, Mapping):
         return {name: _mixed(value, other, m) for name, value in inputs.items()}
@@ -329,44 +329,6 @@ def _is_right(outputs: Tensor, targets: Tensor) -> Tensor:
             "give a callable (outputs, targets) -> float."
         )
     return outputs.argmax(1) == targets
-
-
-def not_finite(
-    values: Mapping[str, Tensor], batch: Batch, terms: Any, task_loss: Callable[..., Tensor], where: str
-) -> NotFiniteError:
-    """What to say about a loss that is NaN or infinite: which term it is, and from which samples it comes."""
-    named = ", ".join(f"{name} = {float(value)}" for name, value in values.items() if not value.isfinite())
-    outputs, more = getattr(terms, "outputs", None), []
-    try:
-        with torch.no_grad():
-            more = [each_loss(task_loss, outputs, batch.target)]
-    except (ConfigurationError, RuntimeError):
-        pass  # a loss of the whole batch
-    samples = _culprits(batch, outputs, getattr(terms, "attributions", None), more)
-    return NotFiniteError(
-        f"{where}, {samples}: {named}. The weights were not updated and the last good checkpoint stays; look at these "
-        "samples, or use a smaller learning rate, gradient clipping, or a higher precision."
-    )
-
-
-def _culprits(batch: Batch, *more: Any) -> str:
-    """The samples with a value that is not finite, by their places in the data set; all if there is none."""
-    n = len(batch.indices)
-    bad = torch.zeros(n, dtype=torch.bool)
-    for tensor in _floats((batch.inputs, batch.target, batch.arguments, *more), n):
-        bad |= (~tensor.detach().reshape(n, -1).isfinite()).any(1).cpu()
-    chosen = [index for index, wrong in zip(batch.indices, bad.tolist(), strict=True) if wrong] or batch.indices
-    shown = ", ".join(map(str, sorted(chosen)[:_FEW]))
-    rest = f" and {len(chosen) - _FEW} more" if len(chosen) > _FEW else ""
-    return f"sample {shown}{rest} of the data set"
-
-
-def _floats(value: Any, n: int) -> list[Tensor]:
-    """The floating-point tensors with one row per sample, wherever they are."""
-    if isinstance(value, Tensor):
-        return [value] if value.is_floating_point() and value.ndim > 0 and len(value) == n else []
-    parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ()
-    return [tensor for part in parts for tensor in _floats(part, n)]
 
 
 def _is_scalar(value: Any) -> bool:
