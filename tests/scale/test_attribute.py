@@ -7,9 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-import axiograd
 from axiograd.errors import ConfigurationError, InputError, TargetError
-from axiograd.scale import Attribute, Pixels
+from axiograd.scale import Attribute
 
 pytest.importorskip("pyarrow")
 
@@ -71,27 +70,6 @@ def test_columns_and_labels_that_would_be_lost_are_refused():
     with pytest.raises(InputError, match="the label 'cat'"):
         Attribute(model)({"image": x, "label": np.array(["cat", "dog"])})
     assert Attribute(model)({"image": x, "label": np.array([1.0, np.nan])})["label"].to_pylist() == [1, None]
-
-
-class Strided(nn.Module):
-    """It reads memory as it lies, or as a view, and so knows one order of it only."""
-
-    def __init__(self, how):
-        super().__init__()
-        torch.manual_seed(0)
-        self.convolution, self.last, self.how = nn.Conv2d(3, 4, 3, bias=False), nn.Linear(108, 2, False), how
-
-    def forward(self, x):
-        flat = x.view(len(x), -1) if self.how == "view" else x.as_strided((len(x), 108), (108, 1))
-        return self.last(flat) + self.convolution(x).sum((1, 2, 3))[:, None]
-
-
-@pytest.mark.parametrize("how", ["view", "strides"])
-def test_a_model_that_knows_one_order_of_memory_gets_it(how):
-    x, model = torch.randn(3, 3, 6, 6), Strided(how)
-    table = Attribute(model, "input-x-gradient", target=1, summary=Pixels())({"image": x.numpy()})
-    expected = axiograd.InputXGradient(model).attribute(x, 1).flatten(1).numpy()
-    np.testing.assert_allclose(np.stack(table["attributions"].to_pylist()), expected, rtol=1e-4, atol=1e-6)
 
 
 def build():

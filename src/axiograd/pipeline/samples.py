@@ -91,7 +91,7 @@ class Samples:
                 else:
                     left_out[self.source.names[place]] = f"{type(sample).__name__}: {sample}"
             for same in shapes.values():
-                own = [None if masks is None else masks[place - start] for place in same]
+                own = [masks[place - start] for place in same]
                 yield list(same), torch.stack(list(same.values())).to(like), own
 
 

@@ -105,7 +105,8 @@ class Attribute:
             )
         labels = batch.get(self.label)
         kept = [name for name in batch if name not in {self.column, self.label}] if self.keep is None else self.keep
-        columns = self._rows(batch[self.column], labels)
+        inputs = batch[self.column]
+        columns = self._rows(inputs, labels, [None] * len(inputs))
         if twice := sorted(set(kept) & columns.keys()):
             raise ConfigurationError(
                 f"the batch has a column {twice[0]!r}, which the attribution writes too: rename it, or use keep=."
@@ -135,7 +136,7 @@ class Attribute:
         return self._rows(inputs, labels, masks)
 
     def _rows(
-        self, values: Sequence[Any], labels: Sequence[Any] | None, masks: Sequence[Tensor | None] | None = None
+        self, values: Sequence[Any], labels: Sequence[Any] | None, masks: Sequence[Tensor | None]
     ) -> dict[str, list[Any]]:
         n = len(values)
         names = [*COLUMNS, *(name for summary in self.summaries for name in summary.columns)]
@@ -152,7 +153,7 @@ class Attribute:
         with in_mode(self.model, training=False):
             for samples in shapes.values():
                 x = torch.stack(list(samples.values())).to(like_of(self.model))
-                self._fill(columns, list(samples), x, labels, masks or [None] * n)
+                self._fill(columns, list(samples), x, labels, masks)
         return columns
 
     def _fill(

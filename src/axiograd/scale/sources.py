@@ -33,7 +33,7 @@ class Listed:
 
     >>> source = Listed("two", ["a", "b"], [Tensor([1.0]), Tensor([2.0])].__getitem__)
     >>> source.read([1])
-    ([tensor([2.])], None)
+    ([tensor([2.])], [None])
     """
 
     name: str
@@ -50,15 +50,15 @@ class Listed:
     def __len__(self) -> int:
         return len(self.names)
 
-    def read(self, places: Iterable[int]) -> tuple[list[Any], list[Tensor | None] | None]:
-        """What `as_sample` takes for each of these rows, and their masks; an exception for what cannot be read."""
-        places = list(places)
-        inputs = [_attempt(self.get, place) for place in places]
-        if self.masks is None:
-            return inputs, None
-        masks = [_attempt(self.masks, place) for place in places]
-        broken = [mask if isinstance(mask, Exception) else one for one, mask in zip(inputs, masks, strict=True)]
-        return broken, [None if isinstance(mask, Exception) else mask for mask in masks]
+    def read(self, places: Iterable[int]) -> tuple[list[Any], list[Tensor | None]]:
+        """What `as_sample` takes for each of these rows, and its mask; an exception for a row that cannot be read."""
+
+        def row(place: int) -> tuple[Any, Tensor | None]:
+            return self.get(place), None if self.masks is None else self.masks(place)
+
+        found = [_attempt(row, place) for place in places]
+        pairs = [(one, None) if isinstance(one, Exception) else one for one in found]
+        return [sample for sample, _ in pairs], [mask for _, mask in pairs]
 
     def settings(self) -> dict[str, Any]:
         """As JSON, what tells these rows from others: names, labels, version, and what 64 of them hold."""
@@ -68,7 +68,7 @@ class Listed:
             "names": digest("\0".join(self.names)),
             "labels": digest(repr(self.labels)),
             "version": self.version if isinstance(self.version, str) else self.version(),
-            "inputs": digest(*(one if isinstance(one, Tensor) else repr(one) for one in (*inputs, *(masks or ())))),
+            "inputs": digest(*(one if isinstance(one, Tensor) else repr(one) for one in (*inputs, *masks))),
         }
 
 
