@@ -80,9 +80,13 @@ class Attribute:
         self.preprocess, self.preprocessing = preprocess, preprocessing
         self.steps, self.references, self.seed = steps, references, seed
         self._given = model
-        names = [*COLUMNS, *(name for each in self.summaries for name in each.columns)]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise ConfigurationError(f"two summaries, or one and the attribution itself, have a column {twice[0]!r}.")
+        self.kinds: dict[str, str] = dict(COLUMNS)
+        for each in self.summaries:
+            if twice := sorted(self.kinds.keys() & each.columns.keys()):
+                raise ConfigurationError(
+                    f"two summaries, or one and the attribution itself, have a column {twice[0]!r}."
+                )
+            self.kinds |= each.columns
 
     @cached_property
     def model(self) -> nn.Module:
@@ -118,11 +122,8 @@ class Attribute:
     ) -> Any:
         """A pyarrow table: columns with the types that pyarrow finds, those of `rows`, and the provenance."""
         pa = optional("pyarrow", "scale", "tables of attributions")
-        kinds = dict(COLUMNS)
-        for summary in self.summaries:
-            kinds |= summary.columns
         arrays = {name: pa.array(values) for name, values in kept.items()}
-        for name, kind in kinds.items():
+        for name, kind in self.kinds.items():
             inner = kind.removeprefix("list<").removesuffix(">")
             element = pa.type_for_alias(inner)
             arrays[name] = pa.array(columns[name], element if inner == kind else pa.list_(element))
@@ -138,9 +139,7 @@ class Attribute:
     def _rows(
         self, values: Sequence[Any], labels: Sequence[Any] | None, masks: Sequence[Tensor | None]
     ) -> dict[str, list[Any]]:
-        n = len(values)
-        names = [*COLUMNS, *(name for summary in self.summaries for name in summary.columns)]
-        columns: dict[str, list[Any]] = {name: [None] * n for name in names}
+        columns: dict[str, list[Any]] = {name: [None] * len(values) for name in self.kinds}
         if labels is not None:
             labels = columns["label"] = [_as_class(one, self.label) for one in labels]
         shapes: dict[torch.Size, dict[int, Tensor]] = {}
@@ -183,9 +182,8 @@ class Attribute:
             raise NotFiniteError("NaN or Inf in the inputs.")
         at_zero = self._output_at_zero(x)
         target = self._target(labels, at_zero.shape[1])
-        given = torch.tensor(labels) if target == "label" else None
         call = {"baselines": None, "additional_forward_args": None}
-        rows = rows_of(self._method(x), x, given, target, None, call)
+        rows = rows_of(self._method(x), x, None, target, None, call)
         attributions, outputs = rows["attributions.0"], rows["outputs"]
         outputs = outputs[:, None] if outputs.dim() == 1 else outputs
         chosen = rows.get("target", torch.zeros(len(x), dtype=torch.long))
@@ -216,7 +214,7 @@ class Attribute:
             raise TargetError(f"target='label', but there is no column {self.label!r}: say label=, or 'predicted'.")
         if wrong := [one for one in labels if one is None or not 0 <= one < outputs]:
             raise InputError(f"target='label', and the label is {wrong[0]}; the model has classes 0 to {outputs - 1}.")
-        return "label"
+        return torch.tensor(labels)
 
     @cached_property
     def _at_zero(self) -> dict[torch.Size, Tensor]:
