@@ -127,6 +127,12 @@ def test_a_finished_run_is_finished(unbroken, tmp_path):
     assert (again.resumed_step, again.steps, again.history) == (6, 6, first.history)
 
 
+def test_validation_may_come_late(tmp_path):
+    train(tmp_path, epochs=1, validation=None)
+    assert train(tmp_path, epochs=1).best is None
+    assert train(tmp_path, epochs=2).best["epoch"] == 2
+
+
 def test_other_settings_are_refused(tmp_path):
     train(tmp_path, epochs=1)
     with pytest.raises(StorageError, match=r"different settings: seed \(there: 11, here: 12\)"):

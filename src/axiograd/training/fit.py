@@ -118,7 +118,7 @@ def fit(
             before = module.score, copy.deepcopy(model.state_dict())
         _train(run, module, None if folder is None else folder / "last.ckpt")
         best = None
-        if folder is not None and validation is not None:
+        if folder is not None and (folder / "best.ckpt").exists():
             best = _load_best(model, folder / "best.ckpt", before)
         run.strategy.barrier()  # nobody takes the folder away while others read
     model.zero_grad()

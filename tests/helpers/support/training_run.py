@@ -61,12 +61,11 @@ def train(out, *, epochs=4, num_workers=0, **settings):
     """Epochs of six steps with everything on: augmentation, dropout, a scheduled prior, validation."""
     data = Augmented()
     recipe = Recipe(optimizer="adam", lr=0.05, epochs=epochs, batch_size=8, schedule="cosine", weight_decay=0.0)
-    settings = {"recipe": recipe, "seed": 11, **settings}
+    settings = {"recipe": recipe, "seed": 11, "validation": (data.x, data.y), **settings}
     return fit(
         make_model(),
         data,
         make_loss(),
-        validation=(data.x, data.y),
         out=out,
         num_workers=num_workers,
         progress=False,
