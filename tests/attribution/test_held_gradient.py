@@ -442,6 +442,20 @@ def _adds_up(model, side):
     torch.testing.assert_close(parts.features + parts.constants, model(x)[:, 1].detach(), atol=1e-9, rtol=1e-9)
 
 
+@pytest.mark.parametrize(
+    "last", [nn.LogSoftmax(1), nn.Softmax(1), *(layer(4, 4).double() for layer in (nn.LSTM, nn.GRU, nn.RNN)), torch.sin]
+)
+def test_what_would_not_add_up_is_refused(last):
+    hidden = nn.Sequential(nn.Linear(4, 4), nn.GELU())
+
+    def model(x):
+        found = last(hidden(x))
+        return found[0] if isinstance(found, tuple) else found
+
+    with pytest.raises(axiograd.errors.NotHomogeneousError, match=r"attribute the logits|IntegratedGradients"):
+        axiograd.HeldGradient(model).attribute(torch.randn(2, 4), 1)
+
+
 # --- which method
 
 

@@ -34,6 +34,7 @@ from axiograd.attribution.base import AttributionCall, Computed, SinglePass
 from axiograd.attribution.passes import Pass, gradient, leaves, run
 from axiograd.attribution.results import Completeness
 from axiograd.attribution.sums import summed
+from axiograd.errors import NotHomogeneousError
 
 
 class HeldGradient(SinglePass):
@@ -77,7 +78,10 @@ class HeldGradient(SinglePass):
 
     def _scores(self, held: HeldNetwork, outputs: Any, call: AttributionCall) -> Tensor:
         with held:
-            return self._score(outputs, call.target, call.arguments.batch)
+            scores = self._score(outputs, call.target, call.arguments.batch)
+        if held.roles.get(scores) == Role.WEIGHT:
+            raise NotHomogeneousError("a softmax is the last operator of what is attributed: attribute the logits.")
+        return scores
 
     def _parts(self, call: AttributionCall) -> tuple[Tensor, Tensor, Tensor]:
         """Σ features, Σ constants and score of every sample; for the target "all", outputs come first."""
@@ -159,6 +163,10 @@ _PRODUCTS = _CONTRACTIONS | {"mul", "multiply", "outer"}
 _DIVISIONS = {"div", "divide", "true_divide", "truediv"}
 #: Operators that Python spells otherwise.
 _SPELLINGS = {"rmul": "mul", "imul": "mul", "rmatmul": "matmul", "itruediv": "div", "rdiv": "reciprocal", "ipow": "pow"}
+#: Neither linear, nor of degree 0, nor a slope: nothing can be held for features and constants to add up.
+_CURVED = {"lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell"}
+_CURVED |= {"log_softmax", "logsumexp", "softmin", "log", "log1p", "log2", "log10", "expm1", "exp2", "erfc"}
+_CURVED |= {"sin", "cos", "tan", "sinh", "cosh", "atan", "prod", "cumprod", "cosine_similarity"}
 _IN_PLACE = {"__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__", "__ipow__"}
 
 
@@ -214,6 +222,11 @@ class HeldNetwork(TorchFunctionMode):
 
     def _apply(self, name: str, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The rule of an operator."""
+        if name in _CURVED:
+            remedy = "attribute the logits" if name == "log_softmax" else "use IntegratedGradients"
+            raise NotHomogeneousError(
+                f"HeldGradient has no rule for {name}, with which features and constants would not add up: {remedy}."
+            )
         if name in _DECOMPOSED or name in _UNFOLDED:
             with self:
                 return (_DECOMPOSED[name] if name in _DECOMPOSED else _unfolded(func))(*args, **kwargs)

@@ -216,6 +216,10 @@ def test_patches_are_what_the_convolution_sees():
     torch.testing.assert_close(model(x), layer(x), rtol=1e-6, atol=1e-6)
 
 
+def test_any_batch_can_be_exported(images):
+    assert to_xdnn(_network(), images, how="calibrate").certificate.dynamic == ("x[0] ≥ 2",)
+
+
 @pytest.mark.parametrize("read_biases", [True, False])
 def test_it_is_loaded_without_the_original(images, read_biases):
     """Its numbers and a fresh network of the same architecture are enough; the bias-free form has no biases."""

@@ -149,7 +149,7 @@ class AffineOfDegreeOne(nn.Module):
 
     def forward(self, h: Tensor, before: Tensor | None = None) -> tuple[Tensor, Tensor]:
         y = self.linear_part(h)
-        one = y.new_zeros(len(y)) if before is None else before
+        one = y.new_zeros(y.shape[0]) if before is None else before
         if self.reader is not None:
             one = one + self.features(h, y) @ self.reader
         return self.with_bias(y, one), one
