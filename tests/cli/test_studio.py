@@ -3,6 +3,8 @@
 import pytest
 from PIL import Image
 
+from axiograd.cli.studio import _named
+from axiograd.errors import ConfigurationError
 from support.command import axiograd
 
 
@@ -30,3 +32,19 @@ def test_masks_of_other_images_are_a_sentence_and_leave_nothing(tmp_path):
     given = ("--data", tmp_path / "images", "--masks", tmp_path / "masks", "--out", tmp_path / "out", "--no-browser")
     assert "no mask with the name of an image" in axiograd("studio", "xalexnet", *given).err
     assert not (tmp_path / "out" / "session.json").exists()
+
+
+def test_folders_are_matched_to_outputs_by_name(tmp_path):
+    for name in ("cat", "dog"):
+        (tmp_path / "images" / name).mkdir(parents=True)
+        Image.new("RGB", (8, 8), "grey").save(tmp_path / "images" / name / "one.png")
+    (tmp_path / "net.py").write_text(
+        "from torch import nn\n\nclasses = ['owl', 'dog', 'cat']\n\n\n"
+        "def build():\n    return nn.Sequential(nn.Flatten(), nn.Linear(192, 3))\n"
+    )
+    pictures, _ = _named(f"{tmp_path / 'net.py'}:build", None, None, "size=8", str(tmp_path / "images"))
+    assert [pictures.classes[label] for label in pictures.targets] == ["cat", "dog"]
+    assert pictures.targets.tolist() == [2, 1]
+    (tmp_path / "images" / "dog").rename(tmp_path / "images" / "fox")
+    with pytest.raises(ConfigurationError, match="names of the model's classes"):
+        _named(f"{tmp_path / 'net.py'}:build", None, None, "size=8", str(tmp_path / "images"))

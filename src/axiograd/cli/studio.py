@@ -74,19 +74,34 @@ def studio(
 
 
 def _named(spec: str, weights: str | None, settings: list[str] | None, preprocess: str | None, data: str) -> Any:
-    """The images and the model that the command line names."""
+    """The images and the model that the command line names; folders are matched to outputs by their names."""
+    from dataclasses import replace
     from functools import partial
 
+    import torch
+
     from axiograd.datasets.pictures import Pictures
+    from axiograd.pipeline import ClassNames
     from axiograd.studio.network import Origin
 
     given = options.read_settings(settings)
-    prepared = options.read_model(spec, weights, settings).prepared(preprocess)
+    loaded = options.read_model(spec, weights, settings)
+    prepared = loaded.prepared(preprocess)
+    pictures = Pictures.of_folder(data, prepared.preprocess, grey=prepared.grey)
+    if n := len(loaded.classes):
+        names = ClassNames.of(loaded.classes, pictures.classes, n)
+        labels = names.match(pictures.targets.tolist(), pictures.classes, n)
+        if labels is None:
+            raise ConfigurationError(
+                f"--data {data}: the folders {', '.join(pictures.classes[:3])} … do not have the names of the model's "
+                f"classes, {', '.join(loaded.classes[:3])} …"
+            )
+        pictures = replace(pictures, classes=tuple(names[i] for i in range(n)), targets=torch.tensor(labels))
     make = partial(_load, spec, weights, given)
     call = f"load({spec!r}, {weights!r}, settings={given!r}).model"
     bare = partial(_load, spec, None, given)
     origin = Origin(make, bare, "from axiograd import load", call, spec)
-    return Pictures.of_folder(data, prepared.preprocess, grey=prepared.grey), origin
+    return pictures, origin
 
 
 def _load(spec: str, weights: str | None, settings: dict[str, Any]) -> nn.Module:
