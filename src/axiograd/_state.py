@@ -78,7 +78,8 @@ def unwrap(model: Callable[..., Any]) -> Callable[..., Any]:
             "it was made from."
         )
     if not callable(model):
-        raise InputError(f"{type(model).__name__} is not a model: pass a torch.nn.Module or a callable.")
+        own = ", here its .model" if hasattr(model, "model") else ""
+        raise InputError(f"{type(model).__name__} is not a model: pass a torch.nn.Module or a callable{own}.")
     return model
 
 

@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 from torch.nn import functional as F
 
@@ -161,3 +162,34 @@ def test_weights_that_are_not_there(tmp_path):
     config = parse_config({**LEAST, "model": {"name": "xmlp", "weights": str(tmp_path / "none.pt")}})
     with pytest.raises(ConfigurationError, match=r"model: .*none\.pt"):
         build_model(config)
+
+
+def test_folders_with_the_names_of_the_models_classes_are_its_outputs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for split in ("train", "val"):
+        for number, name in enumerate(("cat", "dog")):
+            (tmp_path / split / name).mkdir(parents=True)
+            for i in range(4):
+                Image.new("L", (8, 8), 50 + 150 * number + i).save(tmp_path / split / name / f"{i}.png")
+    (tmp_path / "net.py").write_text(
+        "from torch import nn\n\nclasses = ['dog', 'cat']\n\n\n"
+        "def build():\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, 2, bias=False))\n"
+    )
+    config = parse_config(
+        {
+            "out": "run",
+            "model": {"name": "net.py:build"},
+            "data": {
+                "name": "image_folder",
+                "options": {"size": 8, "grey": True},
+                "train": {"root": "train"},
+                "validation": {"root": "val"},
+            },
+            "recipe": {"epochs": 30, "batch_size": 4, "lr": 0.05},
+        }
+    )
+    train_from(config, progress=False)
+    loaded = axiograd.load("net.py:build", "run/model.safetensors")
+    assert loaded.classes == ("dog", "cat")
+    bright = torch.full((1, 1, 8, 8), 0.8)
+    assert loaded.classes[int(loaded.model(bright).argmax())] == "dog"

@@ -136,9 +136,17 @@ def _grad(
 
 
 def check_finite(
-    x: Sequence[Tensor], scores: Tensor, gradients: Sequence[Tensor], products: Sequence[Tensor] = ()
+    x: Sequence[Tensor],
+    scores: Tensor,
+    gradients: Sequence[Tensor],
+    products: Sequence[Tensor] = (),
+    *,
+    batch: int | None = None,
 ) -> None:
-    """Raise if anything is NaN or Inf, and say which samples; `products` of both, where they are at hand, tell."""
+    """Raise if anything is NaN or Inf, and say which samples; `products` of both, where they are at hand, tell.
+
+    Rows may be steps of a path, each with a `batch` of samples.
+    """
     # A sum is finite only if every term is; one that overflows is told apart below.
     terms = (scores, *products) if products else (*x, scores, *gradients)
     if all(bool(t.detach().sum(dtype=torch.promote_types(t.dtype, torch.float32)).isfinite()) for t in terms):
@@ -152,7 +160,8 @@ def check_finite(
         for tensor in tensors:
             bad = ~tensor.detach().isfinite().movedim(batch_dim, 0)
             if bool(bad.any()):
-                samples = listed(bad.reshape(len(bad), -1).any(1))
+                rows = bad.reshape(len(bad), -1).any(1)
+                samples = listed(rows.reshape(-1, batch or len(rows)).any(0))
                 raise NotFiniteError(f"NaN or Inf in the {name} of sample {samples}. {remedy}.")
 
 

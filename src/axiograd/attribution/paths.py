@@ -100,7 +100,7 @@ class PathMethod(Attribution):
             scores = torch.cat([self._score(step, target, batch) for step in steps])
         gradients = gradient(scores, points, create_graph=call.create_graph)
         sums = [self._weighted(g, d, weights) for g, d in zip(gradients, away, strict=True)]
-        check_finite(points, scores, gradients, sums if self.multiply_by_inputs else ())
+        check_finite(points, scores, gradients, sums if self.multiply_by_inputs else (), batch=batch)
         return sums
 
     def _weighted(self, g: Tensor, away: Tensor, weights: Tensor) -> Tensor:

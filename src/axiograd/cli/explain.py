@@ -99,6 +99,7 @@ def explain(
     `axiograd explain hf:my-model reviews.csv --column review --target positive --versus negative`
     """
     with speaking(as_json=json) as output:
+        from axiograd.attribution.methods import METHODS
         from axiograd.cli.texts import explain_texts, texts_wanted
         from axiograd.pipeline import Attributor, read_samples
 
@@ -144,6 +145,10 @@ def explain(
                 _draw(output, attributor, samples, out, pool, batch_size)
         except NotHomogeneousError as error:
             raise NotHomogeneousError(_not_certified(context.params, attributor)) from error
+        if steps and not any(METHODS[name].count for name in attributor.methods):
+            output.note(
+                f"--steps {steps} is not used: {', '.join(map(attributor.title, attributor.methods))} takes none."
+            )
         if attributor.reason and "x-gradient" not in attributor.methods:
             output.note(attributor.reason)
             if attributor.methods == ("integrated-gradients",):
@@ -170,6 +175,7 @@ def _draw(
     output: Output, attributor: Attributor, samples: Samples, out: Path, pool: int | None, batch_size: int
 ) -> None:
     from axiograd.pipeline import Results
+    from axiograd.pipeline.results import FIGURES
 
     results = Results(out, attributor, samples, pool, shlex.join(["axiograd", *sys.argv[1:]]))
     _fill(output, "explaining", attributor, samples, results, batch_size)
@@ -178,7 +184,8 @@ def _draw(
     answer |= {"costs": [_cost(attributor, name) for name in attributor.methods], "samples": rows, "files": files}
     _show(output, attributor, answer)
     n = len(files["figures"])
-    output.say(f"\nFigures: {n} PNG {'file' if n == 1 else 'files'} in {out}")
+    few = f", of the first {FIGURES} samples" if len(rows) > FIGURES else ""
+    output.say(f"\nFigures: {n} PNG {'file' if n == 1 else 'files'} in {out}{few}")
     more = f" and {len(files['pages']) - 1} more pages" if len(files["pages"]) > 1 else ""
     output.say(f"Arrays:  {files['arrays'][0]}{more and ' …'}")
     output.say(f"Report:  {files['report']}{more}", style="bold")

@@ -62,6 +62,7 @@ class ImageFiles(Dataset[tuple[Any, ...]]):
         on_damaged: str = "error",
         boxes: Tensor | None = None,
         masks: FolderMasks | None = None,
+        grey: bool = False,
     ) -> None:
         check_choice("on_damaged", on_damaged, ("error", "skip"))
         self.name, self.classes, self.transform, self.seed = name, tuple(classes), transform, seed
@@ -76,7 +77,7 @@ class ImageFiles(Dataset[tuple[Any, ...]]):
         self.paths = [str(files[i][0]) for i in kept]
         self.targets = torch.tensor([files[i][1] for i in kept], dtype=torch.long)
         self.boxes = None if boxes is None else boxes[kept]
-        self.masks = masks
+        self.masks, self.grey = masks, grey
         # In shared memory, so that workers that live on from epoch to epoch see a change.
         self._epoch = torch.zeros(1, dtype=torch.long)
         self._epoch.share_memory_()
@@ -91,7 +92,10 @@ class ImageFiles(Dataset[tuple[Any, ...]]):
     def __getitem__(self, index: int) -> tuple[Any, ...]:
         image = decode(Path(self.paths[index]))
         seed = (self.seed, int(self._epoch), index % len(self))
-        item = self.transform(image, seed), int(self.targets[index])
+        inputs = (
+            self.transform(image.convert("L").convert("RGB"), seed)[:1] if self.grey else self.transform(image, seed)
+        )
+        item = inputs, int(self.targets[index])
         if self.masks is None:
             return item
         return (*item, self.masks.arguments(self.paths[index], image, self.transform, seed))
@@ -120,6 +124,7 @@ def image_folder(
     seed: int = 0,
     on_damaged: str = "error",
     size: int | None = None,
+    grey: bool = False,
     augment: bool = False,
     mean: Sequence[float] = (0.0, 0.0, 0.0),
     std: Sequence[float] = (1.0, 1.0, 1.0),
@@ -128,10 +133,10 @@ def image_folder(
 ) -> ImageFiles:
     """Images in one folder per class; the classes are the sorted folder names, or those given.
 
-    `size` brings the short side there and crops the middle, then (v − mean)/std, v in [0, 1]; with `augment`, a random
-    part of the image at that size. `masks` is a folder in the same layout with PNG masks or VOC's XML files, or
-    COCO's JSON: what they cover is where the class may be seen ("here", for `Energy`), the only such place
-    ("only-here", for `RightReasons`) or where it must not be ("not-here", for `RightReasons`).
+    `size` brings the short side there and crops the middle, then (v − mean)/std, v in [0, 1]; `grey` makes one channel;
+    with `augment`, a random part of the image at that size. `masks` is a folder in the same layout with PNG masks or
+    VOC's XML files, or COCO's JSON: what they cover is where the class may be seen ("here", for `Energy`), the only
+    such place ("only-here", for `RightReasons`) or where it must not be ("not-here", for `RightReasons`).
     """
     root = Path(root)
     if size is not None:
@@ -158,6 +163,7 @@ def image_folder(
         seed=seed,
         on_damaged=on_damaged,
         masks=found_masks,
+        grey=grey,
     )
 
 

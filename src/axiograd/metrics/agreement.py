@@ -12,6 +12,7 @@ from axiograd._calls import class_scores, read_call
 from axiograd._state import in_mode
 from axiograd._typing import Attributions, Inputs
 from axiograd.attribution import IntegratedGradients, XGradient
+from axiograd.errors import ConfigurationError
 from axiograd.homogeneity import Conversion
 
 #: Rows of the original that go through it together: copies of examples along their paths.
@@ -44,6 +45,8 @@ def agreement(
     >>> found.correlation.shape, bool((found.correlation.abs() <= 1.0001).all())
     (torch.Size([8]), True)
     """
+    if not isinstance(conversion, Conversion):
+        raise ConfigurationError(f"agreement takes what to_xdnn returned, not a {type(conversion).__name__}.")
     call = read_call(examples, additional_forward_args)
     with in_mode(conversion.original, training=False), in_mode(conversion.model, training=False):
         with torch.no_grad():

@@ -1,4 +1,4 @@
-"""What `axiograd explain` leaves in its folder: a figure per sample, and for every 200 samples arrays and a page."""
+"""What `axiograd explain` leaves in its folder: figures of the first samples, and for every 200 arrays and a page."""
 
 from __future__ import annotations
 
@@ -26,12 +26,14 @@ _BARS = 12
 _WIDTH = 40
 #: Samples of one page and of one file of arrays: a browser stays fluid, and what is in memory stays small.
 PAGE = 200
+#: Samples that have a figure of their own: drawing one takes longer than attributing it, and the pages have them all.
+FIGURES = 50
 _OWN = re.compile(r"\d{3,}-.+\.png|report(-\d+)?\.html|attributions(-\d+)?\.safetensors")
 
 
 @dataclass
 class Results:
-    """A sink of batches: each sample is drawn when it comes, and its numbers are kept in `rows`."""
+    """A sink of batches: the first samples are drawn as they come, and the numbers of all are kept in `rows`."""
 
     folder: Path
     attributor: Attributor
@@ -57,7 +59,8 @@ class Results:
         names = self.samples.class_names(self.attributor.loaded, batch.scores.shape[1])
         for i in range(len(batch.places)):
             sample = _Sample.of(batch, i, names)
-            self.figures += self._draw(sample)
+            if len(self.rows) + len(self._waiting) < FIGURES:
+                self.figures += self._draw(sample)
             self._waiting.append(sample)
             if len(self._waiting) == PAGE:
                 self._turn()

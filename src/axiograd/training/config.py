@@ -3,7 +3,7 @@
 import inspect
 import tomllib
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ import axiograd.priors
 from axiograd._names import choose_from
 from axiograd._user_code import load, locate
 from axiograd.attribution.methods import METHODS
-from axiograd.datasets import PIXELS, Preprocess
+from axiograd.datasets import PIXELS, ImageFiles, Preprocess
 from axiograd.datasets.tables import is_table
 from axiograd.errors import AxiogradError, ConfigurationError
 from axiograd.homogeneity import Conversion, to_xdnn
@@ -169,7 +169,9 @@ def train_from(
     data, validation = build_data(config)
     with torch.random.fork_rng():
         torch.manual_seed(config.seed)
-        model, conversion = build_model(config, data)
+        model, conversion, classes = build_model(config, data)
+    for each in (data, validation):
+        match_classes(each, classes)
     if conversion is not None and on_convert is not None:
         on_convert(conversion)
     settings: dict[str, Any] = {"recipe": config.recipe, "out": config.out, "seed": config.seed, **config.run}
@@ -190,17 +192,25 @@ def code_named_in(config: TrainingConfig) -> dict[str, str]:
     return named
 
 
-def build_model(config: TrainingConfig, data: Any = None) -> tuple[nn.Module, Conversion | None]:
-    """The model by its name, with its weights, and what made it an X-DNN; a table says how wide it is."""
+def build_model(config: TrainingConfig, data: Any = None) -> tuple[nn.Module, Conversion | None, tuple[str, ...]]:
+    """The model by its name, with its weights, what made it an X-DNN, and its classes; a table says how wide it is."""
     chosen = config.model
     with _prefix_errors("model"):
-        model = load_model(chosen.name, chosen.weights, settings=settings_for(config, data)).model
+        loaded = load_model(chosen.name, chosen.weights, settings=settings_for(config, data))
+        model = loaded.model
         if chosen.convert is None:
-            return model.train(), None
+            return model.train(), None, loaded.classes
         # The first of a shuffled order: some of every class.
         examples = next(iter(loader(ensure_dataset(data, "data"), chosen.convert.examples, shuffle=True))).inputs
         conversion = to_xdnn(model, examples, how=chosen.convert.how)
-        return conversion.model.train(), conversion
+        return conversion.model.train(), conversion, loaded.classes
+
+
+def match_classes(data: Any, classes: Sequence[str]) -> None:
+    """Folders with the names of the model's classes become the outputs of these names, in whichever order they are."""
+    if isinstance(data, ImageFiles) and set(data.classes) <= set(classes):
+        data.targets = torch.tensor([classes.index(name) for name in data.classes])[data.targets]
+        data.classes = tuple(classes)
 
 
 def build_data(config: TrainingConfig) -> tuple[Any, Any]:
