@@ -78,8 +78,10 @@ def unwrap(model: Callable[..., Any]) -> Callable[..., Any]:
             "it was made from."
         )
     if not callable(model):
-        own = ", here its .model" if hasattr(model, "model") else ""
-        raise InputError(f"{type(model).__name__} is not a model: pass a torch.nn.Module or a callable{own}.")
+        raise InputError(
+            f"{type(model).__name__} is not a model: pass a torch.nn.Module or a callable"
+            f"{', here its .model' if hasattr(model, 'model') else ''}."
+        )
     return model
 
 

@@ -252,7 +252,7 @@ def test_a_layer_that_runs_twice_has_two_outputs():
     again = axiograd.IntegratedGradients(network, 64, layer=["shared", network.body]).attribute
     with pytest.raises(ConfigurationError, match="do not feed each other"):
         again((source, prefix), 1)
-    with pytest.raises(ConfigurationError, match="'body' is called again on what was made from its own output"):
+    with pytest.raises(ConfigurationError, match="'body' is called again on a value computed from its own output"):
         axiograd.InputXGradient(Twice(chained=True), layer="body").attribute((source, prefix), 1)
 
 

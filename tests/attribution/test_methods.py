@@ -69,7 +69,7 @@ def test_completeness_where_the_baseline_is_zero_over_zero():
         assert "e-" in str(found)
     constant = axiograd.InputXGradient(lambda x: (x / x.norm(dim=1, keepdim=True))[:, 0])  # of degree 0: no limit of 0
     assert float(constant.completeness(x).delta.abs().max()) < 1e-12
-    with pytest.raises(NotFiniteError, match="for sample 0, 1, 2, 3: the model has no value at the baseline"):
+    with pytest.raises(NotFiniteError, match="for sample 0, 1, 2, 3: the model is not finite at the baseline"):
         axiograd.InputXGradient(lambda x: x.square().sum(1).log()).completeness(x)
 
 

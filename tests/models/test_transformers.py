@@ -88,9 +88,9 @@ def test_by_name():
     model = axiograd.models.get_model("xvit", num_classes=4, in_channels=1, image_size=8, dim=8, heads=2, depth=1)
     assert model(torch.randn(2, 1, 8, 8)).shape == (2, 4)
     assert not any("bias" in name for name, _ in model.named_parameters() if "attention.bias" not in name)
-    with pytest.raises(ConfigurationError, match="not a multiple of heads=3"):
+    with pytest.raises(ConfigurationError, match="must be a multiple of heads=3"):
         axiograd.models.get_model("text_encoder", dim=8, heads=3)
-    with pytest.raises(ConfigurationError, match="not a multiple of patch=3"):
+    with pytest.raises(ConfigurationError, match="must be a multiple of patch=3"):
         axiograd.models.get_model("vit", patch=3)
     with pytest.raises(ConfigurationError, match="either input_ids or inputs_embeds"):
         TextEncoder(dim=8, heads=2)()

@@ -55,5 +55,5 @@ def test_what_does_not_fit_is_refused() -> None:
         GraphSmoothness()
     with pytest.raises(ConfigurationError, match=r"n × n matrix, got shape \[2, 3\]"):
         GraphSmoothness(torch.ones(2, 3))
-    with pytest.raises(ConfigurationError, match="not finite"):
+    with pytest.raises(ConfigurationError, match="NaN or infinite"):
         GraphSmoothness(torch.full((2, 2), torch.nan))

@@ -94,7 +94,7 @@ def _named(spec: str, weights: str | None, settings: list[str] | None, preproces
         if labels is None:
             raise ConfigurationError(
                 f"--data {data}: the folders {', '.join(pictures.classes[:3])} … do not have the names of the model's "
-                f"classes, {', '.join(loaded.classes[:3])} …"
+                f"classes, {', '.join(loaded.classes[:3])} …: rename them."
             )
         pictures = replace(pictures, classes=tuple(names[i] for i in range(n)), targets=torch.tensor(labels))
     make = partial(_load, spec, weights, given)
