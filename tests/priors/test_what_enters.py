@@ -53,6 +53,8 @@ def test_bytes_are_read_as_images_are(make) -> None:
 def test_what_is_inside_is_a_share() -> None:
     with pytest.raises(InputError, match="from 0 to 255"):
         Energy()(A, inside=torch.tensor([[0.0, 255.0, 0.0]]).repeat(2, 1))
+    with pytest.raises(InputError, match="divide by 255"):
+        RightReasons()(A, mask=torch.tensor([[0.0, 255.0, 0.0]]).repeat(2, 1))
 
 
 def test_priors_that_overflow_are_refused() -> None:

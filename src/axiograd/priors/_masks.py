@@ -17,7 +17,6 @@ Maps: TypeAlias = Tensor | Sequence[Tensor | None] | None
 Boxes: TypeAlias = Tensor | Sequence[Tensor | None]
 
 _CORNERS = 4
-_BYTE = 255
 _IMAGE_AXES = 4  # batch, channel, height, width
 
 
@@ -54,8 +53,6 @@ def align(maps: Maps, present: Tensor | None, like: Tensor, name: str) -> tuple[
     else:
         stacked = as_tensor(maps, name)
     maps = _weights(stacked).to(device=like.device, dtype=like.dtype)
-    if maps.numel() and float(maps.detach().amax()) == _BYTE:
-        raise ConfigurationError(f"{name!r} has values up to {_BYTE}: weights are from 0 to 1, so divide by {_BYTE}.")
     if maps.ndim == like.ndim - 1 and like.ndim == _IMAGE_AXES:
         maps = maps.unsqueeze(1)
     fits = maps.ndim == like.ndim and all(m in {1, n} for m, n in zip(maps.shape, like.shape, strict=True))

@@ -1,10 +1,14 @@
 """No attribution where a mask says "not here"."""
 
+import torch
 from torch import Tensor
 
+from axiograd.errors import InputError
 from axiograd.priors._masks import Maps, align
 from axiograd.priors._ops import rows
 from axiograd.priors.base import Prior
+
+_BYTE = 255
 
 
 class RightReasons(Prior):
@@ -26,4 +30,6 @@ class RightReasons(Prior):
 
     def forward(self, attributions: Tensor, *, mask: Maps, has_mask: Tensor | None = None) -> Tensor:
         wrong, _ = align(mask, has_mask, attributions, "mask")
+        if not torch.compiler.is_compiling() and wrong.numel() and float(wrong.detach().amax()) == _BYTE:
+            raise InputError("prior RightReasons: 'mask' has values up to 255, the bytes of an image; divide by 255.")
         return rows(wrong * attributions).square().sum(1).mean()
